@@ -1,0 +1,54 @@
+"""Checks of user input, with one form of words: what must hold, what was given, what to do.
+
+Every public constructor calls these, so that a value that gets past one of them is usable everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+
+from dptune.errors import InvalidInput
+
+__all__ = ["integer", "real"]
+
+
+def _interval(low: float, high: float, low_open: bool, high_open: bool) -> str:
+    left = "(" if low_open or math.isinf(low) else "["
+    right = ")" if high_open or math.isinf(high) else "]"
+    return f"{left}{low:g}, {high:g}{right}"
+
+
+def real(
+    name: str,
+    value: object,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    low_open: bool = False,
+    high_open: bool = False,
+    hint: str = "",
+) -> float:
+    """Return ``value`` as a finite float inside the interval, or raise :class:`InvalidInput`."""
+    must = f"'{name}' must be a number in {_interval(low, high, low_open, high_open)}"
+    tail = f" {hint}" if hint else ""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InvalidInput(f"{must}; got {value!r}.{tail}")
+    x = float(value)
+    inside = (x > low if low_open else x >= low) and (x < high if high_open else x <= high)
+    if not math.isfinite(x) or not inside:
+        raise InvalidInput(f"{must}; got {value!r}.{tail}")
+    return x
+
+
+def integer(name: str, value: object, low: int, high: int | None = None, *, hint: str = "") -> int:
+    """Return ``value`` as an int in [low, high], or raise :class:`InvalidInput`."""
+    top = "inf)" if high is None else f"{high}]"
+    must = f"'{name}' must be a whole number in [{low}, {top}"
+    tail = f" {hint}" if hint else ""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InvalidInput(f"{must}; got {value!r}.{tail}")
+    x = float(value)
+    if not math.isfinite(x) or x != math.floor(x) or x < low or (high is not None and x > high):
+        raise InvalidInput(f"{must}; got {value!r}.{tail}")
+    return int(value)
