@@ -32,7 +32,7 @@ def real(
     """Return ``value`` as a finite float inside the interval, or raise :class:`InvalidInput`."""
     must = f"'{name}' must be a number in {_interval(low, high, low_open, high_open)}"
     tail = f" {hint}" if hint else ""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if isinstance(value, bool) or not isinstance(value, int | float | numbers.Real):
         raise InvalidInput(f"{must}; got {value!r}.{tail}")
     x = float(value)
     inside = (x > low if low_open else x >= low) and (x < high if high_open else x <= high)
@@ -46,9 +46,9 @@ def integer(name: str, value: object, low: int, high: int | None = None, *, hint
     top = "inf)" if high is None else f"{high}]"
     must = f"'{name}' must be a whole number in [{low}, {top}"
     tail = f" {hint}" if hint else ""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if isinstance(value, bool) or not isinstance(value, int | float | numbers.Real):
         raise InvalidInput(f"{must}; got {value!r}.{tail}")
     x = float(value)
     if not math.isfinite(x) or x != math.floor(x) or x < low or (high is not None and x > high):
         raise InvalidInput(f"{must}; got {value!r}.{tail}")
-    return int(value)
+    return value if isinstance(value, int) else int(x)
