@@ -48,7 +48,7 @@ class ElasticRounds:
         """T: rounds until the threshold settles, without noise."""
         m = self.doublings(best)
         rest = self.steps(best) + 1 - 2**m
-        return 2 * (m + rest.bit_count()) + 1
+        return int(2 * (m + rest.bit_count()) + 1)
 
     def most_rounds(self) -> int:
         """The largest T over all utilities: public, so noise may be set from it."""
@@ -58,8 +58,8 @@ class ElasticRounds:
 def filtered_rounds(budget: float) -> PureDp:
     """Rounds of AboveThreshold until the next one could exceed the budget: the outcome is budget-DP.
 
-    A round uses Lap(2D/e) on the threshold and Lap(4D/e) on each utility; a pass costs e, a round in which all fail e/2.
-    The whole budget is charged, never refunded: how much was used depends on the data.
+    A round uses Lap(2D/e) on the threshold and Lap(4D/e) on each utility; a pass costs e, a round in
+    which all fail e/2. The whole budget is charged, never refunded: how much was used depends on the data.
     """
     return PureDp(budget)
 
