@@ -203,6 +203,24 @@ def test_roc_is_above_every_order(name: str, law: Law) -> None:
         assert (select(cost, law.runs).roc(x, direction) >= worst - 1e-9).all()
 
 
+@pytest.mark.parametrize("outer", [tnb(1.0, 3.0), poisson(4.0)], ids=lambda law: law.name)
+@pytest.mark.parametrize("inner", [tnb(1.0, 3.0), binomial(3, 0.7)], ids=lambda law: law.name)
+@pytest.mark.parametrize("name", ["one-sided", "revealing"])
+def test_selection_of_selections_is_covered(name: str, inner: Law, outer: Law) -> None:
+    """The base of a selection may itself be a selection: its two directions are bounds of their own."""
+    cost = awkward_atoms()[name]
+    priced = select(select(cost, inner.runs), outer.runs)
+    e = np.array([-2.0, -0.3, 0.0, 0.2, 0.6, 1.0, 1.5, 2.5, 4.0])
+    for direction in DIRECTIONS:
+        p, q = weights(cost, direction)
+        orders = weak_orders(4)
+        worst = np.zeros(len(e))
+        for won_p, won_q in zip(selected(p, inner, orders), selected(q, inner, orders), strict=True):
+            again = (np.append(won_p, inner.never), np.append(won_q, inner.never))
+            worst = np.maximum(worst, best_path(*divide(*again, np.full(5, 6)), outer, e))
+        assert (priced.profile(e, direction) >= worst - ROUNDOFF).all()
+
+
 @pytest.mark.parametrize(
     "law", [tnb(1.0, 2.0), tnb(1.0, 10.0), tnb(0.0, 5.0), tnb(3.0, 10.0)], ids=lambda law: law.name
 )
