@@ -69,9 +69,7 @@ def task(name: str) -> Task:
     return Task(adult_mlp(features) if name == "tabular" else softmax(features, 2), data, 8)
 
 
-def ours(
-    task: Task, engine: Engine, *, stack: int, secure: bool = False
-) -> Callable[[int], tuple[float, float]]:
+def ours(task: Task, engine: Engine, *, stack: int, secure: bool = False) -> Callable[[int], tuple[float, float]]:
     """Seconds (processor, wall) per step and candidate of our loop."""
     rate = BATCH / len(task.data)
     keys = [RunKey.fresh() for _ in range(stack)]
@@ -223,9 +221,7 @@ def report(name: str, answers: list[Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tasks", default="cnn,mlp,tabular,logistic")
     options = parser.parse_args()
@@ -233,9 +229,7 @@ def main() -> None:
     context = mp.get_context("spawn")
     for name in options.tasks.split(","):
         queue, ready = context.Queue(), context.Barrier(2)
-        workers = [
-            context.Process(target=measure, args=(name, options.rounds, queue, ready)) for _ in range(2)
-        ]
+        workers = [context.Process(target=measure, args=(name, options.rounds, queue, ready)) for _ in range(2)]
         for worker in workers:
             worker.start()
         answers = [queue.get() for _ in workers]

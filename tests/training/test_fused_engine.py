@@ -127,9 +127,7 @@ def test_only_its_own_network_and_data() -> None:
 
 def test_mnist_is_learnt(data_root: Path) -> None:
     split = load("mnist")
-    settings = Settings.from_batch(
-        512, 60_000, noise_multiplier=1.0, steps=100, clip_norm=1.0, learning_rate=1.0
-    )
+    settings = Settings.from_batch(512, 60_000, noise_multiplier=1.0, steps=100, clip_norm=1.0, learning_rate=1.0)
     made = DpSgdTrainer(dp_hypo_cnn(), settings, validation=split.test)
     fitted = made.fit({}, split.train, RunKey.rehearsal(1))
     assert fitted.score > 0.75

@@ -38,9 +38,7 @@ def _automatic(model: Any, double: bool) -> Engine:
 
 def _numpy(model: Any, double: bool) -> Engine:
     if not isinstance(model, Mlp):
-        raise InvalidInput(
-            f"the numpy engine trains Mlp models, not {type(model).__name__}. Use engine='torch'."
-        )
+        raise InvalidInput(f"the numpy engine trains Mlp models, not {type(model).__name__}. Use engine='torch'.")
     return NumpyEngine(model, double=double)
 
 

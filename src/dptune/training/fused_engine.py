@@ -92,9 +92,7 @@ class FusedEngine:
             self._x = np.ascontiguousarray(data.x, dtype=np.float32)
             self._y = np.ascontiguousarray(data.y, dtype=np.int64)
 
-    def clipped_sums(
-        self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats
-    ) -> None:
+    def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
         for row, batch in enumerate(batches):
             inner = parameters[row][self._to_kernel]

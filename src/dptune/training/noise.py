@@ -184,9 +184,7 @@ class SecureNoise:
         if scale == 0.0:
             return
         if total.dtype != np.float64:
-            raise InvalidInput(
-                "secure noise needs sums in double precision; the engine must be built for it."
-            )
+            raise InvalidInput("secure noise needs sums in double precision; the engine must be built for it.")
         lattice = self._lattice(scale)
         noise = self.sample(step)
         noise *= scale / lattice

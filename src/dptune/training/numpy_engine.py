@@ -70,9 +70,7 @@ class NumpyEngine:
         self._y = data.y
         self._square = np.einsum("nd,nd->n", self._x, self._x)
 
-    def clipped_sums(
-        self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats
-    ) -> None:
+    def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
         stack, most = len(batches), max((len(batch) for batch in batches), default=0)
         if most == 0:
