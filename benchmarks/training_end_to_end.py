@@ -19,10 +19,10 @@ from dataclasses import replace
 from typing import Any
 
 import optuna
-from training_accuracy import opacus_accuracy
 
 from dptune.training import DpSgdTrainer, Mlp, RunKey, Settings, load
 from dptune.training.models import dp_hypo_cnn
+from training_accuracy import opacus_accuracy
 
 TRIALS = 16
 

@@ -38,6 +38,37 @@ typedef struct {
     float w2t[8192], w3t[16384], w4[32 * 16], b4[16];
 } Work __attribute__((aligned(64)));
 
+/* Room for one MLP: padded weights (w), transposed ones (t), gradients (g), inputs (a), derivatives (d). */
+enum { BLOCK = 256, MOST = 8 };
+typedef struct {
+    int layers, tanh_;
+    long width[MOST + 1], wide[MOST + 1];
+    float *w[MOST], *t[MOST], *g[MOST], *bias[MOST], *a[MOST], *d[MOST];
+    int64_t label[BLOCK];
+    float *room;
+} Mlp;
+
+/* Lay out the room for given widths; returns zero without memory. */
+static int plan(Mlp *m) {
+    size_t size = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        float *next = m->room;
+        size = 0;
+        for (int l = 0; l < m->layers; l++) {
+            const long in = m->width[l], step = l ? m->wide[l] : in, out = m->wide[l + 1];
+            float **part[6] = {&m->w[l], &m->bias[l], &m->g[l], &m->t[l], &m->a[l], &m->d[l]};
+            const long floats[6] = {in * out, out, (in + 1) * out, l ? m->width[l + 1] * step : 0, BLOCK * step, BLOCK * out};
+            for (int k = 0; k < 6; k++) {
+                const size_t padded = (size_t)(floats[k] + 31) / 16 * 16;
+                if (pass) *part[k] = next, next += padded;
+                size += padded;
+            }
+        }
+        if (!pass && !(m->room = aligned_alloc(64, size * sizeof(float)))) return 0;
+    }
+    return 1;
+}
+
 /* The same source for every instruction set; the best one is chosen when the module is loaded. */
 #define NAME(x) x##_base
 #define FULLY
@@ -65,18 +96,19 @@ static struct {
     void (*cnn_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float, float *, float *,
                     Work *);
     void (*cnn_forward)(const float *, const float *, int64_t, float *, Work *);
+    void (*mlp_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float, float *, Mlp *);
     void (*fill_normals)(const uint64_t *, uint64_t, float *, int64_t);
     void (*fill_words)(const uint64_t *, uint64_t, uint64_t, uint32_t *);
-} use = {cnn_sum_base, cnn_forward_base, fill_normals_base, fill_words_base};
+} use = {cnn_sum_base, cnn_forward_base, mlp_sum_base, fill_normals_base, fill_words_base};
 
 static void choose(void) {
 #ifdef CHOICE
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {
-        use.cnn_sum = cnn_sum_v4, use.cnn_forward = cnn_forward_v4;
+        use.cnn_sum = cnn_sum_v4, use.cnn_forward = cnn_forward_v4, use.mlp_sum = mlp_sum_v4;
         use.fill_normals = fill_normals_v4, use.fill_words = fill_words_v4;
     } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        use.cnn_sum = cnn_sum_v3, use.cnn_forward = cnn_forward_v3;
+        use.cnn_sum = cnn_sum_v3, use.cnn_forward = cnn_forward_v3, use.mlp_sum = mlp_sum_v3;
         use.fill_normals = fill_normals_v3, use.fill_words = fill_words_v3;
     }
 #endif
@@ -86,6 +118,17 @@ static int expect(const Py_buffer *b, Py_ssize_t bytes, const char *name) {
     if (b->len >= bytes) return 1;
     PyErr_Format(PyExc_ValueError, "%s holds %zd bytes, needs %zd", name, b->len, bytes);
     return 0;
+}
+
+/* Every index must name a record and every label a class: the kernels do not look again. */
+static int in_range(const Py_buffer *index, const Py_buffer *y, int64_t classes) {
+    const int64_t *places = index->buf, *labels = y->buf, records = y->len / 8;
+    for (int64_t r = 0; r < index->len / 8; r++)
+        if (places[r] < 0 || places[r] >= records || labels[places[r]] < 0 || labels[places[r]] >= classes) {
+            PyErr_SetString(PyExc_IndexError, "record or label out of range");
+            return 0;
+        }
+    return 1;
 }
 
 static PyObject *py_cnn_sum(PyObject *self, PyObject *args) {
@@ -99,13 +142,7 @@ static PyObject *py_cnn_sum(PyObject *self, PyObject *args) {
     const int64_t count = index.len / 8, records = y.len / 8;
     if (!expect(&p, DIM * 4, "parameters") || !expect(&sum, DIM * 4, "sum") || !expect(&x, records * 784 * 4, "x"))
         goto done;
-    for (int64_t r = 0; r < count; r++) {
-        const int64_t at = ((const int64_t *)index.buf)[r];
-        if (at < 0 || at >= records || ((const int64_t *)y.buf)[at] < 0 || ((const int64_t *)y.buf)[at] > 9) {
-            PyErr_SetString(PyExc_IndexError, "record or label out of range");
-            goto done;
-        }
-    }
+    if (!in_range(&index, &y, 10)) goto done;
     w = aligned_alloc(64, (sizeof(Work) + 63) / 64 * 64);
     scratch = malloc((size_t)(count + 1) * (P2 + 32) * sizeof(float));
     if (!w || !scratch) {
@@ -147,6 +184,48 @@ done:
     return result;
 }
 
+static PyObject *py_mlp_sum(PyObject *self, PyObject *args) {
+    Py_buffer p = {0}, x = {0}, y = {0}, index = {0}, widths = {0}, sum = {0};
+    float clip;
+    int tanh_;
+    PyObject *result = NULL;
+    Mlp m = {0};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*pfw*", &p, &x, &y, &index, &widths, &tanh_, &clip, &sum)) return NULL;
+    m.layers = (int)(widths.len / 8) - 1;
+    m.tanh_ = tanh_;
+    if (m.layers < 1 || m.layers > MOST) {
+        PyErr_SetString(PyExc_ValueError, "between one and eight layers");
+        goto done;
+    }
+    Py_ssize_t floats = 0;
+    for (int l = 0; l <= m.layers; l++) {
+        m.width[l] = (long)((const int64_t *)widths.buf)[l];
+        m.wide[l] = (m.width[l] + 15) / 16 * 16;
+        if (l) floats += (m.width[l - 1] + 1) * m.width[l];
+    }
+    if (m.width[m.layers] > 16) {
+        PyErr_SetString(PyExc_ValueError, "at most sixteen classes");
+        goto done;
+    }
+    if (!expect(&p, floats * 4, "parameters") || !expect(&sum, floats * 4, "sum") ||
+        !expect(&x, y.len / 8 * m.width[0] * 4, "x") || !in_range(&index, &y, m.width[m.layers]))
+        goto done;
+    if (!plan(&m)) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    use.mlp_sum(p.buf, x.buf, y.buf, index.buf, index.len / 8, clip, sum.buf, &m);
+    Py_END_ALLOW_THREADS
+    result = Py_NewRef(Py_None);
+done:
+    free(m.room);
+    PyBuffer_Release(&p), PyBuffer_Release(&x), PyBuffer_Release(&y), PyBuffer_Release(&index);
+    PyBuffer_Release(&widths), PyBuffer_Release(&sum);
+    return result;
+}
+
 static PyObject *py_normals(PyObject *self, PyObject *args) {
     unsigned long long step;
     Py_buffer key = {0}, out = {0};
@@ -181,6 +260,8 @@ static PyObject *py_words(PyObject *self, PyObject *args) {
 static PyMethodDef methods[] = {
     {"cnn_sum", py_cnn_sum, METH_VARARGS, "cnn_sum(parameters, x, y, index, clip, out): sum of clipped gradients"},
     {"cnn_forward", py_cnn_forward, METH_VARARGS, "cnn_forward(parameters, x, out): logits"},
+    {"mlp_sum", py_mlp_sum, METH_VARARGS,
+     "mlp_sum(parameters, x, y, index, widths, tanh, clip, out): sum of clipped gradients"},
     {"normals", py_normals, METH_VARARGS, "normals(key, step, out): standard normals of (key, step)"},
     {"words", py_words, METH_VARARGS, "words(key, step, first): 32 words of the generator, for known answers"},
     {NULL, NULL, 0, NULL},

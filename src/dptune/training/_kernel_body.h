@@ -21,6 +21,17 @@
 #define prepare NAME(prepare)
 #define cnn_sum NAME(cnn_sum)
 #define cnn_forward NAME(cnn_forward)
+#define tile NAME(tile)
+#define strip4 NAME(strip4)
+#define strip2 NAME(strip2)
+#define strip1 NAME(strip1)
+#define multiply NAME(multiply)
+#define exponential NAME(exponential)
+#define hyperbolic NAME(hyperbolic)
+#define activate NAME(activate)
+#define slope NAME(slope)
+#define loss NAME(loss)
+#define mlp_sum NAME(mlp_sum)
 #define product NAME(product)
 #define philox NAME(philox)
 #define join NAME(join)
@@ -42,6 +53,8 @@ INLINE float total(v16 v) {
 }
 
 #include "_kernel_cnn.h"
+
+#include "_kernel_mlp.h"
 
 #include "_kernel_noise.h"
 
@@ -66,6 +79,17 @@ INLINE float total(v16 v) {
 #undef prepare
 #undef cnn_sum
 #undef cnn_forward
+#undef tile
+#undef strip4
+#undef strip2
+#undef strip1
+#undef multiply
+#undef exponential
+#undef hyperbolic
+#undef activate
+#undef slope
+#undef loss
+#undef mlp_sum
 #undef product
 #undef philox
 #undef join

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptune.errors import InvalidInput
+from dptune.training._compiled import kernel
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Mlp
 from dptune.training.noise import RunKey
@@ -26,16 +27,21 @@ __all__ = ["NumpyEngine"]
 Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]
 
+_FEW_FEATURES, _FEW_UNITS = 1024, 256
+
 
 class NumpyEngine:
     """Clipped sums for an :class:`~dptune.training.models.Mlp`; ``double`` for use with secure noise."""
 
     stacks = True
 
-    def __init__(self, model: Mlp, *, double: bool = False) -> None:
+    def __init__(self, model: Mlp, *, double: bool = False, compiled: bool | None = None) -> None:
         self.model = model
         self.dimension = model.dimension
         self.dtype: type[np.floating[Any]] = np.float64 if double else np.float32
+        suits = kernel is not None and not double and _suits_kernel(model)
+        self.compiled = suits if compiled is None else compiled and suits
+        self._widths = np.array(model.widths, np.int64)
         self._shapes = list(itertools.pairwise(model.widths))
         self._gathered = np.empty((0, model.features), self.dtype)
         self._data: Dataset | None = None
@@ -72,6 +78,14 @@ class NumpyEngine:
 
     def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
+        if self.compiled:
+            for row, batch in enumerate(batches):
+                places = np.ascontiguousarray(batch, np.int64)
+                tanh = self.model.nonlinearity.kind == "tanh"
+                kernel.mlp_sum(
+                    parameters[row], self._x, self._y, places, self._widths, tanh, float(clips[row]), out[row]
+                )
+            return
         stack, most = len(batches), max((len(batch) for batch in batches), default=0)
         if most == 0:
             out.fill(0.0)
@@ -140,6 +154,13 @@ class NumpyEngine:
         rows = self._gathered[: index.size]
         np.take(self._x, index.ravel(), axis=0, out=rows, mode="clip")
         return rows.reshape(*index.shape, self.model.features)
+
+
+def _suits_kernel(model: Mlp) -> bool:
+    """Small networks are faster in one compiled pass; large ones leave the work to the matrix library."""
+    small = model.features <= _FEW_FEATURES and all(width <= _FEW_UNITS for width in model.hidden)
+    known = model.nonlinearity.kind in {"relu", "tanh"}
+    return small and known and model.classes <= 16 and len(model.hidden) < 8
 
 
 def _activate(activation: Activation, values: Floats) -> None:
