@@ -102,7 +102,7 @@ def _cached(noise: float, folder: Path) -> Array:
 def uniform_curve(values: Array, most: int, repeats: int, rng: np.random.Generator) -> Array:
     """Mean actual accuracy of the best of T uniform draws, T = 1 .. most."""
     places = rng.integers(0, len(values), (repeats, most))
-    return _prefix_winners(values[places], rng).mean(axis=0)
+    return np.asarray(_prefix_winners(values[places], rng).mean(axis=0))
 
 
 def _prefix_winners(actual: Array, rng: np.random.Generator, scores: Array | None = None) -> Array:
@@ -173,15 +173,16 @@ def mnist_sim(
     # Landscapes at the two ends; between them everything is interpolated.
     ends = [round(low, 3), round(high, 3)]
     plan = Adaptive(GRID, Geometric(1 / max(gammas)), density=_DENSITY, tau=0.1, beta=1.0).plan(budget, _Priced())
-    with _workers(2) as pool:
-        if lay is None:
+    if lay is None:
+        with _workers(2) as pool:
             progress(f"training 2 x {len(GRID)} cells of {_STEPS} steps (kept for the next time)")
             home = folder or cache_folder()
             values = [job.result() for job in [pool.submit(_cached, noise, home) for noise in ends]]
-        else:
-            values = [lay(noise) for noise in ends]
-        progress(f"2 x {repeats} adaptive searches of {most} runs")
-        searched = [job.result() for job in [pool.submit(adaptive_curve, v, plan, most, repeats) for v in values]]
+            progress(f"2 x {repeats} adaptive searches of {most} runs")
+            searched = [job.result() for job in [pool.submit(adaptive_curve, v, plan, most, repeats) for v in values]]
+    else:
+        values = [lay(noise) for noise in ends]
+        searched = [adaptive_curve(v, plan, most, repeats) for v in values]
     uniform = [uniform_curve(v, 2 * most, 10_000, rng) for v in values]
     adapted = [curve for curve, _ in searched]
     errors = [float(error[most // 4 :].mean()) for _, error in searched]
@@ -214,8 +215,8 @@ def mnist_sim(
             f"Paper: GP beats uniform at every gamma. Here: better by two standard errors at {wins} of {len(gains)}, "
             f"worse at {losses}: " + ("holds." if wins == len(gains) else "does NOT hold at every gamma."),
             f"Twice as many uniform runs at the same total, minus GP: {min(doubled):+.4f} to {max(doubled):+.4f}.",
-            f"Differences from the paper: softmax regression on 14 x 14 pixels, {_EPOCHS} epochs and one training per cell",
-            "(there: a convolutional network, 10 epochs, five trainings), noise from this library's bounds (there: .71 for",
-            f"GP, .64 for uniform), gamma below .01 left out, runs beyond {most} counted as {most}.",
+            f"Differences: softmax regression on 14 x 14 pixels, {_EPOCHS} epochs, one training per cell (paper: a",
+            "convolutional network, 10 epochs, five trainings); noise from this library's bounds (paper: .71 for GP,",
+            f".64 for uniform); gamma below .01 left out; runs beyond {most} counted as {most}.",
         ),
     )
