@@ -222,7 +222,7 @@ def test_selection_of_selections_is_covered(name: str, inner: Law, outer: Law) -
 
 
 @pytest.mark.parametrize(
-    "law", [tnb(1.0, 2.0), tnb(1.0, 10.0), tnb(0.0, 5.0), tnb(3.0, 10.0)], ids=lambda law: law.name
+    "law", [tnb(1.0, 2.0), tnb(1.0, 10.0), tnb(0.0, 50.0), tnb(-0.5, 10.0), tnb(3.0, 10.0)], ids=lambda law: law.name
 )
 @pytest.mark.parametrize("name", ["approximate", "revealing", "ladder", "pure with middle"])
 def test_bound_is_not_far_above_the_formula(name: str, law: Law) -> None:
