@@ -140,6 +140,13 @@ class NegativeBinomial(Runs):
         )
         hint = "This law always runs at least once, so its mean is at least 1; use Poisson for smaller means."
         object.__setattr__(self, "mean", real("mean", self.mean, 1, _LARGEST_MEAN, hint=hint))
+        if abs(self.shape) < 1e-12:  # the logarithmic law, to all digits of a probability
+            object.__setattr__(self, "shape", 0.0)
+        if not self.stopping > 0.0:
+            raise InvalidInput(
+                f"'shape' must be further above -1 for a mean of {self.mean:g}; got {self.shape!r}. "
+                "So close to -1 the mean hardly leaves 1: raise the shape or lower the mean."
+            )
 
     @property
     def expected(self) -> float:
@@ -157,8 +164,8 @@ class NegativeBinomial(Runs):
         low = -1.0
         while excess(low) < 0:
             low *= 2.0
-            if low < -700:
-                break
+            if low < -600:
+                return 0.0  # no gamma that a float can hold
         return math.exp(brentq(excess, low, -1e-16, xtol=1e-15, rtol=8.9e-16))
 
     def _mean_at(self, log_gamma: float) -> float:
