@@ -54,7 +54,7 @@ PARAMETERS: list[tuple[str, Maker, list[object]]] = [
     ("mean", Geometric, [0.0, 0.999, 1e30]),
     ("mean", Logarithmic, [0.5, 1e30]),
     ("mean", lambda v: NegativeBinomial(1.0, v), [0.5]),
-    ("shape", lambda v: NegativeBinomial(v, 5.0), [-1.5, -0.999999, 1e30]),
+    ("shape", lambda v: NegativeBinomial(v, 5.0), [-1.5, 1e30]),
     ("mean", Poisson, [0.0, 1e30]),
     ("trials", lambda v: Binomial(v, 0.5), [0, 1.5, 1e30]),
     ("probability", lambda v: Binomial(5, v), [0.0, 1.01]),
@@ -90,6 +90,11 @@ def test_numbers_outside_are_refused_by_name(name: str, make: Maker, value: obje
     message = str(caught.value)
     assert "\n" not in message
     assert "must be" in message
+
+
+def test_a_shape_without_this_mean_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="shape"):
+        NegativeBinomial(-0.999999, 50.0)
 
 
 @pytest.mark.parametrize("value", [None, 1.0, "gdp", Gdp, object(), Geometric(3)])

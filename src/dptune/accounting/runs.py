@@ -142,11 +142,7 @@ class NegativeBinomial(Runs):
         object.__setattr__(self, "mean", real("mean", self.mean, 1, _LARGEST_MEAN, hint=hint))
         if abs(self.shape) < 1e-12:  # the logarithmic law, to all digits of a probability
             object.__setattr__(self, "shape", 0.0)
-        if not self.stopping > 0.0:
-            raise InvalidInput(
-                f"'shape' must be further above -1 for a mean of {self.mean:g}; got {self.shape!r}. "
-                "So close to -1 the mean hardly leaves 1: raise the shape or lower the mean."
-            )
+        _ = self.stopping  # refuse a law that cannot be computed now rather than later
 
     @property
     def expected(self) -> float:
@@ -165,7 +161,10 @@ class NegativeBinomial(Runs):
         while excess(low) < 0:
             low *= 2.0
             if low < -600:
-                return 0.0  # no gamma that a float can hold
+                raise InvalidInput(
+                    f"No truncated negative binomial law of shape {self.shape:g} has mean {self.mean:g} within "
+                    "floating point; use a shape further above -1."
+                )
         return math.exp(brentq(excess, low, -1e-16, xtol=1e-15, rtol=8.9e-16))
 
     def _mean_at(self, log_gamma: float) -> float:
