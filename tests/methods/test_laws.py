@@ -26,7 +26,7 @@ from dptune.methods.projection import project
 from dptune.methods.surrogate import register_rule
 from dptune.methods.threshold import Elastic
 from dptune.methods.voting import VoteSearch
-from dptune.spaces import Space
+from dptune.spaces import Float, Space
 from dptune.testing.searches import SeededRandomness, drive, run_plan
 
 LEVEL = 1e-6
@@ -155,6 +155,25 @@ def test_no_history_leaves_the_box() -> None:
         assert ratios.min() >= density[0]
         assert ratios.max() <= density[1]
         assert np.ptp(ratios[-1]) > 0.5
+
+
+@pytest.mark.slow
+def test_thousands_of_candidates_and_hundreds_of_runs() -> None:
+    """2,500 candidates, 200 runs: the search finds the good corner more often than the prior would."""
+    grid = Space(lr=Float(1e-4, 1, log=True), clip=Float(0.1, 100)).grid(lr=50, clip=50)
+    plan = _with_runs(Adaptive(grid, Geometric(2), density=(0.5, 3.0)).plan(BUDGET, Toy()), Binomial(200, 1.0))
+    codes = {(item["lr"], item["clip"]): code for item, code in zip(grid.items, grid.encode(grid.items), strict=True)}
+
+    def score(trial: Trial) -> float:
+        code = codes[trial.params["lr"], trial.params["clip"]]
+        return float(1 - abs(code - 0.8).sum())
+
+    trials, _ = drive(plan, SeededRandomness(0), score)
+    assert len(trials) == 200
+    top = sorted((score(t) for t in trials), reverse=True)
+    every = sorted((float(1 - abs(code - 0.8).sum()) for code in codes.values()), reverse=True)
+    hits = sum(value >= every[len(every) // 10] for value in top)
+    assert binomtest(hits, 200, 0.1, alternative="greater").pvalue < 1e-6
 
 
 # Shards and votes.
