@@ -18,7 +18,19 @@ from scipy.stats import binomtest, chi2_contingency, chisquare
 
 from dptune.accounting import Binomial, Gaussian, Geometric, Logarithmic, NegativeBinomial, Poisson, Runs
 from dptune.accounting.shards import ElasticRounds
-from dptune.methods import Adaptive, Budget, NoisyBest, PrivateValidation, RandomStopping, Subset, Threshold, Vote
+from dptune.methods import (
+    Adaptive,
+    Budget,
+    Naive,
+    NoisyBest,
+    NonPrivateOptimum,
+    PrivateValidation,
+    RandomGuess,
+    RandomStopping,
+    Subset,
+    Threshold,
+    Vote,
+)
 from dptune.methods.base import Outcome, Plan, Trial
 from dptune.methods.execute import fit_trial
 from dptune.methods.parts import ALL, Client, Coin, DataPart, Shard, records
@@ -100,6 +112,22 @@ def test_ties_are_broken_evenly_and_failures_never_win() -> None:
     none = ITEMS.prior[2] ** 3
     law = {i: (1 - none) * w / alive for i, w in enumerate(ITEMS.prior) if i != 2}
     _agrees(seen, {-1: none, **law})
+
+
+def test_subset_trains_what_its_tuning_chose() -> None:
+    """The law of random stopping, except that no run means training the public default."""
+    runs = Poisson(2)
+    plan = _with_runs(Subset(RandomStopping(ITEMS, Geometric(4)), 0.2).plan(Budget(5, 1e-5), Toy()), runs)
+    law = _selected(runs, list(ITEMS.prior))
+    law[2] += law.pop(-1)  # the likeliest candidate is the default
+    _agrees(_winners(plan, 1000, lambda trial: float(trial.params["x"])), law)
+
+
+def test_baselines_guess_by_the_prior_or_take_the_best() -> None:
+    guess = RandomGuess(ITEMS).plan(BUDGET, Toy())
+    _agrees(_winners(guess, 1000, lambda trial: 0.0), dict(enumerate(ITEMS.prior)))
+    for method in (Naive(ITEMS), NonPrivateOptimum(ITEMS)):
+        assert _winners(method.plan(BUDGET, Toy()), 20, lambda trial: float(trial.params["x"])) == {4: 20}
 
 
 # Adaptive sampling.
