@@ -246,13 +246,14 @@ def _step(pairs: Sequence[tuple[Pair, int]]) -> float:
     """A grid step that inflates the variance of the total loss by a share of about _SPREAD."""
     variance = 0.0
     for pair, n in pairs:
-        rough = max(min(pair.remove.end, 60.0), 1e-6) / 1500.0
+        end = max(pair.remove.end, pair.add.end, 1e-6)  # the grid covers both directions
+        rough = min(end, 60.0) / 1500.0
         moment = dots_above(pair, rough, _CUT).moments()[1]
         for _ in range(6):
             finer = math.sqrt(moment) / 4.0
             if rough <= finer or rough < 1e-7:
                 break
-            rough = max(finer, max(pair.remove.end, 1e-6) / 400_000.0)
+            rough = max(finer, end / 400_000.0)
             moment = dots_above(pair, rough, _CUT).moments()[1]
         variance += n * moment
     count = sum(n for _, n in pairs)
