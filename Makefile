@@ -41,7 +41,7 @@ $(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(PIP) -e ".[dev]"
+	$(PIP) -e ".[dev,flower]"
 	@touch $@
 
 clean:
