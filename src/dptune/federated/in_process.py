@@ -6,14 +6,13 @@ at a stage, and every byte is counted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from dptune.federated.messages import Stage
-from dptune.federated.sum_client import SumClient
 from dptune.federated.sum_server import SumServer
 
 __all__ = ["Summed", "carry"]
@@ -33,11 +32,12 @@ class Summed:
 
 def carry(
     server: SumServer,
-    clients: Sequence[SumClient],
-    values: Sequence[npt.NDArray[np.int64]],
+    clients: Sequence[Callable[[bytes], bytes]],
     drop: Mapping[Stage, Collection[int]] | None = None,
 ) -> Summed:
-    """Run the four stages; clients in ``drop[stage]`` are silent from that stage on."""
+    """Run the four stages with one answering function per client; those in ``drop[stage]`` are silent from
+    that stage on.
+    """
     silent: set[int] = set()
     up = down = 0
     requests = server.open()
@@ -48,7 +48,7 @@ def carry(
         for i, request in requests.items():
             down += len(request)
             if i not in silent:
-                reply = clients[i].answer(request, values[i] if stage is Stage.MASKED else None)
+                reply = clients[i](request)
                 up += len(reply)
                 replies.append((i, reply))
         if stage is Stage.KEYS:

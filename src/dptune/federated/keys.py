@@ -92,8 +92,13 @@ class Identity:
 
     @classmethod
     def new(cls) -> Identity:
-        """Draw an identity; keep its secret where the client keeps its other keys."""
-        return cls(os.urandom(32))
+        """Draw an identity that lives as long as this object."""
+        return cls(cls.new_secret())
+
+    @staticmethod
+    def new_secret() -> bytes:
+        """Draw the secret of an identity; keep it where the client keeps its other keys."""
+        return os.urandom(32)
 
     def sign(self, message: bytes) -> bytes:
         """Sign a message."""

@@ -12,6 +12,7 @@ import base64
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -94,7 +95,7 @@ class SumClient:
             return self.unmask(request)
         if values is None:
             raise ProtocolError("The masked stage needs this client's values.")
-        return self.masked(request, values)
+        return self.masked(request, lambda: values)
 
     def keys(self, request: bytes) -> bytes:
         """Stage 1: check the plan, reply with two fresh public keys (signed if there is a roster)."""
@@ -140,8 +141,11 @@ class SumClient:
         body = commitment + messages.pack_rows(sealed)
         return messages.pack(Stage.SHARES, plan.session, state.index, body, reply=True)
 
-    def masked(self, request: bytes, values: npt.NDArray[np.int64]) -> bytes:
-        """Stage 3: keep the neighbours' shares, reply with the values under all masks."""
+    def masked(self, request: bytes, fill: Callable[[], npt.NDArray[np.int64]]) -> bytes:
+        """Stage 3: keep the neighbours' shares, reply with the values under all masks.
+
+        ``fill`` is called after every check has passed, so that a refused request costs nothing.
+        """
         plan, body = self._open(Stage.MASKED, request)
         alive, body = messages.unpack_count(body)
         self._check_alive(plan, alive)
@@ -151,17 +155,18 @@ class SumClient:
         if not rows.keys() <= state.peers.keys():
             raise ProtocolError("The server relays shares from a client that is not a known neighbour.")
         self._check_holders(plan, len(rows))
+        held = {j: open_shares(state.peers[j][:32], sealed, plan.digest, j) for j, sealed in rows.items()}
+        values = fill()
         if values.shape != (plan.length,):
             raise ProtocolError(f"The plan sums vectors of length {plan.length}; got shape {values.shape}.")
-        held, masking = {}, Agreement(state.masking, plan.digest)
-        total = to_ring(values, plan.bits) + stream(
-            self_mask_key(plan, state.index, state.seed), plan.length, plan.bits
-        )
-        for j, sealed in rows.items():
-            keys = state.peers[j]
-            held[j] = open_shares(keys[:32], sealed, plan.digest, j)
+        masking = Agreement(state.masking, plan.digest)
+        own = stream(self_mask_key(plan, state.index, state.seed), plan.length, plan.bits)
+        total = to_ring(values, plan.bits) + own
+        for j in held:
             low, high = min(j, state.index), max(j, state.index)
-            mask = stream(masking.derive(keys[32:], pair_purpose(b"mask", low, high)), plan.length, plan.bits)
+            mask = stream(
+                masking.derive(state.peers[j][32:], pair_purpose(b"mask", low, high)), plan.length, plan.bits
+            )
             total = total + mask if state.index == low else total - mask
         state.held, state.done = held, Stage.MASKED
         return messages.pack(Stage.MASKED, plan.session, state.index, total.tobytes(), reply=True)
