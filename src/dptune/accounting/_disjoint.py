@@ -1,0 +1,101 @@
+"""Profiles of tuning on a random part and training on the rest, exact for dominating pairs.
+
+With independent likelihood ratios L1 (tuning) and L2 (training) the whole has the ratio q L1 + (1 - q) L2. Its profile
+is an expectation over L2 of a convex function, hence a positive combination of values of L2's own profile
+(``docs/theorems/disjoint.md``): no Q-mass is ever recovered from a P-mass, and chords round outward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dptune.accounting._polygon import coarse_losses, refine
+from dptune.accounting._profiles import Array, Half, Pair, TableHalf
+
+__all__ = ["disjoint_pair"]
+
+_KNOTS = 700
+
+
+def _ratio_losses(pair: Pair) -> Array:
+    """Losses of L2 at which the convex function is evaluated: all kinks of a table, else an even grid."""
+    ahead, back = pair.remove, pair.add
+    if isinstance(ahead, TableHalf) and isinstance(back, TableHalf):
+        total = len(ahead.losses) + len(back.losses)
+        if total <= 4 * _KNOTS:
+            return np.unique(np.concatenate([-back.losses, ahead.losses]))
+    t = coarse_losses(pair)
+    return refine(t, np.diff(t), _KNOTS)
+
+
+@dataclass(frozen=True, eq=False)
+class DisjointRemoval(Half):
+    """E_Q[(q L1 + (1-q) L2 - exp(e))+] plus the infinite masses."""
+
+    tune: Pair
+    base: Pair
+    rate: float
+
+    @cached_property
+    def _grid(self) -> tuple[Array, Array, Array]:
+        t = _ratio_losses(self.base)
+        return np.append(0.0, np.exp(t)), np.append(1.0, self.base.delta(t)), t
+
+    def delta(self, e: Array) -> Array:
+        shape = np.shape(e)
+        a = np.exp(np.minimum(np.asarray(e, dtype=float).reshape(-1, 1), 650.0))
+        ratio, profile, _ = self._grid
+        left = (a - (1.0 - self.rate) * ratio) / self.rate
+        inside = left > 0.0
+        value = np.where(inside, self.tune.delta(np.log(np.where(inside, left, 1.0))), 1.0 - left)
+        value *= self.rate
+        slope = np.clip(np.diff(value, axis=1) / np.diff(ratio), 0.0, 1.0 - self.rate)
+        total = value[:, 0] + slope @ -np.diff(profile) + (1.0 - self.rate) * profile[-1]
+        return np.asarray(np.minimum(total, 1.0).reshape(shape))
+
+    @property
+    def end(self) -> float:
+        return max(self.tune.remove.end, self.base.remove.end)
+
+
+@dataclass(frozen=True, eq=False)
+class DisjointAddition(Half):
+    """E_Q[(1 - exp(e) (q L1 + (1-q) L2))+]."""
+
+    tune: Pair
+    base: Pair
+    rate: float
+
+    @cached_property
+    def _grid(self) -> tuple[Array, Array]:
+        t = _ratio_losses(self.base)
+        ratio = np.append(0.0, np.exp(t))
+        puts = np.append(0.0, np.exp(t) * self.base.flip().delta(-t))  # E_Q[(ratio - L2)+]
+        return ratio, puts
+
+    def delta(self, e: Array) -> Array:
+        shape = np.shape(e)
+        a = np.exp(np.minimum(np.asarray(e, dtype=float).reshape(-1, 1), 650.0))
+        ratio, puts = self._grid
+        left = 1.0 - a * (1.0 - self.rate) * ratio
+        inside = left > 0.0
+        safe = np.where(inside, left, 1.0)
+        value = np.where(inside, safe * self.tune.flip().delta(np.log(a * self.rate / safe)), 0.0)
+        slope = np.maximum(-np.diff(value, axis=1) / np.diff(ratio), 0.0)
+        total = value[:, -1] + slope @ np.diff(puts)
+        return np.asarray(np.minimum(total, 1.0).reshape(shape))
+
+    @property
+    def end(self) -> float:
+        return max(self.tune.add.end, self.base.add.end)
+
+
+def disjoint_pair(tune: Pair, base: Pair, rate: float) -> Pair:
+    """Tuning on a Poisson part at ``rate``, training on the rest; the profile of both outputs together.
+
+    For lower pairs that are piecewise linear on tables the expectation is exact, not rounded.
+    """
+    return Pair(DisjointRemoval(tune, base, rate), DisjointAddition(tune, base, rate))

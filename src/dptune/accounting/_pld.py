@@ -1,0 +1,283 @@
+"""Privacy loss distributions on a uniform grid: the form in which costs compose.
+
+``dots_above`` and ``dots_below`` turn a pair into outcomes whose losses are multiples of a step, with a
+profile above or below the pair's (connect-the-dots, Doroshenko et al. 2022; ``docs/theorems/compose.md``).
+Convolution by FFT follows; what rounding and truncation may have hidden is added to an upper bound and taken
+from a lower one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import fft
+from scipy.signal import lfilter
+
+from dptune.accounting._profiles import Array, Half, Pair, TableHalf
+
+__all__ = ["compose_pairs", "grid_below"]
+
+_TAIL = 1e-15  # probability allowed outside the window of a convolution, on each side
+_CUT = 1e-17  # d below which one component's profile is cut, times its count
+_SPREAD = 2e-4  # share by which the grid may inflate the variance of the total loss
+_LARGEST = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class Pld:
+    """P-probabilities of the losses (first + k) * step, of an infinite loss, and the rounding slack."""
+
+    step: float
+    first: int
+    masses: Array
+    infinite: float
+    slack: float
+
+    def moments(self) -> tuple[float, float]:
+        """Mean and variance of the finite part."""
+        losses = self.step * (self.first + np.arange(len(self.masses)))
+        total = self.masses.sum()
+        mean = float(self.masses @ losses / total)
+        return mean, float(self.masses @ (losses - mean) ** 2 / total)
+
+
+def _even(step: float, count: int) -> Array:
+    """0, step, 2 step, ..."""
+    return step * np.arange(count, dtype=np.float64)
+
+
+def _points(half: Half, step: float, cut: float) -> int:
+    """Number of grid points until the profile falls below ``cut`` or ends."""
+    end = half.end
+    if float(half.delta(np.array([end]))[0]) < cut:
+        losses = np.linspace(0.0, end, 2000)
+        end = float(losses[int(np.argmax(half.delta(losses) <= cut))])
+    return max(4, math.ceil(end / step) + 2)
+
+
+def _values(pair: Pair, step: float, cut: float) -> tuple[Array, Array]:
+    """d at 0, step, 2 step, ... in both directions; they agree at 0."""
+    ahead = pair.remove.delta(_even(step, _points(pair.remove, step, cut)))
+    back = pair.add.delta(_even(step, _points(pair.add, step, cut)))
+    ahead[0] = back[0] = min(ahead[0], back[0])
+    return ahead, back
+
+
+def _slopes(ahead: Array, back: Array, step: float) -> tuple[Array, Array]:
+    """Q-mass above each interval, times exp(k step), ahead of 0; and its complement behind 0, outward."""
+    above = np.append((ahead[:-1] - ahead[1:]) / math.expm1(step), 0.0)
+    rest = np.append((back[:-1] - math.exp(-step) * back[1:]) / -math.expm1(-step), back[-1])
+    return above, rest
+
+
+def _sag(values: Array, step: float) -> Array:
+    """The convex minorant (in exp(e)) of values on the grid; convex values come back unchanged."""
+    at = np.arange(len(values), dtype=np.float64)
+    v = values
+    for _ in range(400):
+        gap = np.diff(at)
+        with np.errstate(over="ignore"):
+            share = np.expm1(step * gap[:-1]) / np.expm1(step * (gap[:-1] + gap[1:]))
+        chord = v[:-2] + share * (v[2:] - v[:-2])
+        bad = np.flatnonzero(v[1:-1] > chord + 1e-15 * v[:-2]) + 1
+        if len(bad) == 0:
+            break
+        # Of a run of offenders drop every other one: together they may not all be above the minorant.
+        keep = np.concatenate([[True], np.diff(bad) > 1])
+        at, v = np.delete(at, bad[keep]), np.delete(v, bad[keep])
+    if len(at) == len(values):
+        return values
+    table = TableHalf(step * at, v)
+    return table.delta(_even(step, len(values)))
+
+
+def _convex(ahead: Array, back: Array, step: float) -> tuple[Array, Array]:
+    """The values with a convex profile below them, joined at 0. Both bounds allow it: the truth is convex
+    below an upper bound, and a minorant of a lower bound is a lower bound."""
+    for _ in range(20):
+        ahead, back = _sag(ahead, step), _sag(back, step)
+        above, rest = _slopes(ahead[:2], back[:2], step)
+        excess = above[0] + rest[0] - 1.0
+        if excess <= 1e-16:
+            break
+        # Lower d(0) until the two slopes that meet there agree.
+        ahead, back = ahead.copy(), back.copy()
+        ahead[0] -= excess / (1.0 / math.expm1(step) - 1.0 / math.expm1(-step))
+        back[0] = ahead[0]
+    return ahead, back
+
+
+def _pld(ahead: Array, back: Array, step: float, infinite: float) -> Pld:
+    """The outcomes whose profile is piecewise linear in exp(e) with the given values."""
+    ahead, back = _convex(ahead, back, step)
+    above, rest = _slopes(ahead, back, step)
+    p_ahead = above[:-1] * math.exp(step) - above[1:]
+    with np.errstate(under="ignore"):
+        p_back = np.exp(-_even(step, len(back))[1:]) * (rest[:-1] - rest[1:])
+    masses = np.concatenate([p_back[::-1], [1.0 - rest[0] - above[0]], p_ahead])
+    clipped = float(-masses[masses < 0.0].sum())
+    return Pld(step, 1 - len(back), np.maximum(masses, 0.0), infinite, clipped)
+
+
+def dots_above(pair: Pair, step: float, cut: float) -> Pld:
+    """Outcomes whose profile meets the pair's on the grid and is above it everywhere."""
+    ahead, back = _values(pair, step, cut)
+    made = _pld(ahead, back, step, float(ahead[-1]))
+    return Pld(made.step, made.first, made.masses, made.infinite, 0.0)  # a clipped mass only raises it
+
+
+def _lowered(pair: Pair, step: float, cut: float) -> tuple[Array, Array]:
+    """Values on the grid, convex, whose chords are nowhere above the pair's profile.
+
+    A chord exceeds a convex function by at most the height of the triangle that the neighbouring chords
+    make with it, so each value is lowered by the larger height beside it.
+    """
+    ahead, back = _values(pair, step, cut)
+    above, rest = _slopes(ahead, back, step)
+    grow, shrink = math.exp(step), math.exp(-step)
+    before = np.concatenate([[1.0 - rest[0]], above[:-1]])
+    before[1:] *= grow
+    after = np.append(above[1:], 0.0) * shrink
+    height = np.maximum(before - after, 0.0) * math.expm1(step) / 4.0
+    # Behind 0 the same, in the mirrored profile's own scale.
+    inner = np.concatenate([[1.0 - above[0]], rest[:-1]])
+    outer = np.append(rest[1:], rest[-1])
+    mirror = np.maximum(inner - outer, 0.0) * -math.expm1(-step) / 4.0
+    low_ahead = ahead - np.maximum(height, np.concatenate([[mirror[0]], height[:-1]]))
+    low_back = back - np.maximum(mirror, np.concatenate([[height[0]], mirror[:-1] * grow]))
+    low_ahead[0] = low_back[0] = min(low_ahead[0], low_back[0])
+    return _convex(floored(low_ahead), floored(low_back), step)
+
+
+def dots_below(pair: Pair, step: float, cut: float) -> Pld:
+    """Outcomes whose profile is nowhere above the pair's (exact, or itself a convex lower bound)."""
+    ahead, back = _lowered(pair, step, cut)
+    return _pld(ahead, back, step, 0.0)
+
+
+def floored(values: Array) -> Array:
+    """A lower profile with zeros from one point before its first negative value: chords stay below."""
+    negative = np.flatnonzero(values <= 0.0)
+    result = values.copy()
+    result[max(0, int(negative[0]) - 1) if len(negative) else len(values) - 1 :] = 0.0
+    return result
+
+
+def _window(parts: Sequence[tuple[Pld, int]]) -> tuple[float, float]:
+    """An interval that holds the total loss but for probability _TAIL on each side (Chernoff)."""
+    mean = sum(n * p.moments()[0] for p, n in parts)
+    spread = math.sqrt(sum(n * p.moments()[1] for p, n in parts)) + parts[0][0].step
+    low, high = -math.inf, math.inf
+    rates = np.geomspace(0.3, 40.0, 24) / spread
+    for sign in (1.0, -1.0):
+        logs = np.zeros_like(rates)
+        for pld, n in parts:
+            width = max(1, len(pld.masses) // 4096)
+            pad = -len(pld.masses) % width
+            bins = np.append(pld.masses, np.zeros(pad)).reshape(-1, width).sum(axis=1)
+            edge = pld.step * (pld.first + width * np.arange(len(bins)) + (width - 1 if sign > 0 else 0))
+            exponent = sign * np.outer(rates, edge)
+            top = exponent.max(axis=1)
+            logs += n * (top + np.log(np.exp(exponent - top[:, None]) @ bins))
+        bound = float(np.min((logs - math.log(_TAIL)) / rates))
+        if sign > 0:
+            high = bound
+        else:
+            low = -bound
+    return min(low, mean - spread), max(high, mean + spread)
+
+
+def _convolve(parts: Sequence[tuple[Pld, int]]) -> Pld:
+    """The law of the sum of independent losses, each part taken as often as its count says."""
+    step = parts[0][0].step
+    infinite = -math.expm1(sum(n * math.log1p(-min(p.infinite, 1 - 1e-16)) for p, n in parts))
+    slack = sum(n * p.slack for p, n in parts)
+    if len(parts) == 1 and parts[0][1] == 1:
+        return parts[0][0]
+    low, high = _window(parts)
+    first = math.floor(low / step)
+    size = int(fft.next_fast_len(math.ceil(high / step) - first + 1, real=True))
+    product: NDArrayComplex | None = None
+    for pld, n in parts:
+        folded = np.zeros(size)
+        index = (pld.first + np.arange(len(pld.masses))) % size
+        np.add.at(folded, index, pld.masses)
+        transformed = fft.rfft(folded) ** n
+        product = transformed if product is None else product * transformed
+    summed = np.roll(fft.irfft(product, size), -(first % size))
+    # Roundoff is symmetric about zero and even over the window: the negative entries show its size.
+    noise = float(-min(summed.min(), 0.0)) * size
+    return Pld(step, first, np.maximum(summed, 0.0), infinite, slack + 2.0 * _TAIL + noise)
+
+
+NDArrayComplex = np.ndarray[tuple[int, ...], np.dtype[np.complex128]]
+
+
+def _half(pld: Pld, upper: bool) -> TableHalf:
+    """d(e) on the grid e >= 0, by a recursion whose terms are all positive."""
+    positive = pld.masses[max(0, 1 - pld.first) :]
+    offset = max(0, pld.first - 1)
+    tail = np.cumsum(np.append(np.zeros(1), positive[::-1]))  # mass above, from the far end
+    shrink = -math.expm1(-pld.step)
+    values = np.asarray(lfilter([shrink], [1.0, shrink - 1.0], tail))[::-1]
+    if offset:  # every loss is positive: extend the line back to 0
+        lead = _even(pld.step, offset)
+        start = tail[-1] - (tail[-1] - values[0]) * np.exp(lead - pld.step * offset)
+        values = np.concatenate([start, values])
+    values = values + pld.infinite + pld.slack if upper else floored(values - pld.slack)
+    return TableHalf(_even(pld.step, len(values)), np.minimum(values, 1.0), pld.step)
+
+
+def _step(pairs: Sequence[tuple[Pair, int]]) -> float:
+    """A grid step that inflates the variance of the total loss by a share of about _SPREAD."""
+    variance = 0.0
+    for pair, n in pairs:
+        rough = max(min(pair.remove.end, 60.0), 1e-6) / 1500.0
+        moment = dots_above(pair, rough, _CUT).moments()[1]
+        for _ in range(6):
+            finer = math.sqrt(moment) / 4.0
+            if rough <= finer or rough < 1e-7:
+                break
+            rough = max(finer, max(pair.remove.end, 1e-6) / 400_000.0)
+            moment = dots_above(pair, rough, _CUT).moments()[1]
+        variance += n * moment
+    count = sum(n for _, n in pairs)
+    step = math.sqrt(4.0 * _SPREAD * variance / max(count, 20))
+    widest = max(max(p.remove.end, p.add.end) for p, _ in pairs)
+    return max(step, widest / (_LARGEST / 4), 1e-9)
+
+
+def compose_pairs(pairs: Sequence[tuple[Pair, int]], upper: bool = True) -> Pair:
+    """The pair of the composition of independent mechanisms, from above or from below."""
+    step = _step(pairs)
+    dots = dots_above if upper else dots_below
+
+    def one_way(sided: Sequence[tuple[Pair, int]]) -> TableHalf:
+        parts = [(dots(pair, step, _CUT / n), n) for pair, n in sided]
+        return _half(_convolve(parts), upper)
+
+    remove = one_way(pairs)
+    if all(pair.symmetric for pair, _ in pairs):
+        return Pair(remove, remove)
+    return Pair(remove, one_way([(pair.flip(), n) for pair, n in pairs]))
+
+
+def grid_below(pair: Pair, few: bool = False) -> tuple[TableHalf, TableHalf]:
+    """One pair of grid profiles below the given one, which is exact or a convex lower bound itself.
+
+    ``few`` asks for at most a thousand points a side, for use inside other sums.
+    """
+    ahead, back = pair.remove, pair.add
+    if isinstance(ahead, TableHalf) and isinstance(back, TableHalf):
+        short = len(ahead.losses) + len(back.losses) <= 2000
+        if short or not few:
+            return ahead, back
+    step = max(pair.remove.end, pair.add.end, 1e-6) / (900.0 if few else 6000.0)
+    low_ahead, low_back = _lowered(pair, step, 1e-17)
+    return (
+        TableHalf(_even(step, len(low_ahead)), low_ahead, step),
+        TableHalf(_even(step, len(low_back)), low_back, step),
+    )

@@ -1,0 +1,231 @@
+"""Numerical profiles: d(e) = sup P(E) - exp(e) Q(E) as functions of the loss e, in both directions.
+
+A :class:`Half` answers for e >= 0 in one direction; a :class:`Pair` joins the two directions and answers for
+every e by parity (``docs/theorems/profiles.md``). Whether the values bound the truth from above or from below
+is the caller's knowledge; nothing here rounds inward on an upper bound.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import erfcx, log_ndtr, ndtr
+
+__all__ = [
+    "Array",
+    "GaussianHalf",
+    "Half",
+    "Indices",
+    "LaplaceHalf",
+    "MaxHalf",
+    "MixtureHalf",
+    "Pair",
+    "TableHalf",
+    "solve",
+]
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+TINY = 1e-18  # below every delta anyone states; profiles are cut there
+LARGEST_LOSS = 5000.0
+_ROUND = 1e-10  # outward step of a root in e
+
+
+class Half(ABC):
+    """One direction of a profile, for e >= 0. Decreasing, convex in exp(e)."""
+
+    @abstractmethod
+    def delta(self, e: Array) -> Array:
+        """d(e) for an array of e >= 0, of any shape."""
+
+    @property
+    @abstractmethod
+    def end(self) -> float:
+        """A loss beyond which d is constant or below 1e-18."""
+
+    def knots(self) -> Array:
+        """Losses where d has kinks, if it has a few; smooth profiles return none."""
+        return np.empty(0)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest e >= 0 with d(e) <= delta, rounded up; infinite if there is none."""
+        return solve(self, delta)
+
+
+def solve(half: Half, delta: float, upward: bool = True) -> float:
+    """Root of d(e) = delta on e >= 0, rounded up (or down): the one place where profiles become epsilons."""
+
+    def value(e: float) -> float:
+        return float(half.delta(np.array([e]))[0])
+
+    if value(0.0) <= delta:
+        return 0.0
+    low, high = 0.0, max(half.end, 1e-3)
+    if value(high) > delta:
+        high = LARGEST_LOSS
+        if value(high) > delta:
+            return math.inf
+        low = half.end
+
+    def excess(e: float) -> float:
+        return math.log(max(value(e), 1e-320)) - math.log(delta)
+
+    root = float(brentq(excess, low, high, xtol=_ROUND / 4, rtol=1e-14))
+    step = _ROUND * max(1.0, root)
+    if not upward:
+        return max(0.0, root - step)
+    root += step
+    while value(root) > delta:
+        step *= 2.0
+        root += step
+    return root
+
+
+@dataclass(frozen=True)
+class GaussianHalf(Half):
+    """N(mu, 1) against N(0, 1), exact (Balle and Wang 2018); symmetric, so one half serves both ways."""
+
+    mu: float
+
+    def delta(self, e: Array) -> Array:
+        e = np.asarray(e, dtype=float)
+        near, far = e / self.mu - self.mu / 2.0, e / self.mu + self.mu / 2.0
+        # For positive arguments both terms share the factor phi(near): no overflow, little cancellation.
+        scale = np.exp(-0.5 * np.maximum(near, 0.0) ** 2) / 2.0
+        root2 = math.sqrt(2.0)
+        tail = scale * (erfcx(np.maximum(near, 0.0) / root2) - erfcx(np.maximum(far, 0.0) / root2))
+        with np.errstate(over="ignore", under="ignore"):
+            body = ndtr(-near) - np.exp(np.minimum(e + log_ndtr(-far), 0.0))
+        guard = 1.0 + 4e-16 * (2.0 + np.abs(far) / min(self.mu, 1.0))
+        return np.asarray(np.clip(np.where(near > 0, tail, body) * guard, 0.0, 1.0))
+
+    @property
+    def end(self) -> float:
+        return self.mu * (8.8 + self.mu / 2.0)
+
+
+@dataclass(frozen=True)
+class LaplaceHalf(Half):
+    """The Laplace mechanism that is (top, 0)-DP: d(e) = 1 - exp((e - top)/2) below top."""
+
+    top: float
+
+    def delta(self, e: Array) -> Array:
+        return np.asarray(np.maximum(0.0, -np.expm1((np.asarray(e, dtype=float) - self.top) / 2.0)))
+
+    @property
+    def end(self) -> float:
+        return self.top
+
+    def knots(self) -> Array:
+        return np.array([self.top])
+
+
+@dataclass(frozen=True, eq=False)
+class TableHalf(Half):
+    """Values at given losses, joined by chords in exp(e) (an upper bound between the knots of a convex
+    profile, exact for finitely many outcomes) and constant beyond the last one."""
+
+    losses: Array  # increasing, from 0
+    values: Array
+    step: float = 0.0  # > 0 if the losses are multiples of it
+
+    def delta(self, e: Array) -> Array:
+        e = np.asarray(e, dtype=float)
+        last = len(self.losses) - 1
+        if last == 0:
+            return np.full_like(e, self.values[0])
+        inside = np.minimum(e, self.losses[last])
+        if self.step > 0.0:
+            k = np.minimum((inside / self.step).astype(np.int64), last - 1)
+        else:
+            k = np.clip(np.searchsorted(self.losses, inside, side="right") - 1, 0, last - 1)
+        left, right = self.values[k], self.values[k + 1]
+        share = np.expm1(inside - self.losses[k]) / np.expm1(self.losses[k + 1] - self.losses[k])
+        return np.asarray(left + np.clip(share, 0.0, 1.0) * (right - left))
+
+    @cached_property
+    def _end(self) -> float:
+        level = max(TINY, float(self.values[-1]) * (1.0 + 1e-12))
+        index = int(np.argmax(self.values <= level))
+        return float(self.losses[index])
+
+    @property
+    def end(self) -> float:
+        return self._end
+
+    def knots(self) -> Array:
+        return self.losses[1:] if len(self.losses) <= 512 else np.empty(0)
+
+
+@dataclass(frozen=True)
+class MixtureHalf(Half):
+    """The average of profiles: the label that says which one ran is public (docs/theorems/mixture.md)."""
+
+    weights: tuple[float, ...]
+    halves: tuple[Half, ...]
+
+    def delta(self, e: Array) -> Array:
+        total = np.zeros_like(np.asarray(e, dtype=float))
+        for weight, half in zip(self.weights, self.halves, strict=True):
+            total = total + weight * half.delta(e)
+        return np.asarray(total)
+
+    @property
+    def end(self) -> float:
+        return max(half.end for half in self.halves)
+
+    def knots(self) -> Array:
+        return np.unique(np.concatenate([half.knots() for half in self.halves]))
+
+
+@dataclass(frozen=True)
+class MaxHalf(Half):
+    """The pointwise maximum of profiles: disjoint parts of the data (docs/theorems/parallel.md)."""
+
+    halves: tuple[Half, ...]
+
+    def delta(self, e: Array) -> Array:
+        return np.asarray(np.max([half.delta(e) for half in self.halves], axis=0))
+
+    @property
+    def end(self) -> float:
+        return max(half.end for half in self.halves)
+
+    def knots(self) -> Array:
+        return np.unique(np.concatenate([half.knots() for half in self.halves]))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both directions: ``remove`` tests the data with the record against the data without it."""
+
+    remove: Half
+    add: Half
+
+    @property
+    def symmetric(self) -> bool:
+        return self.remove is self.add
+
+    def delta(self, e: Array) -> Array:
+        """d(e) of the removal direction for any real e; parity carries e < 0 to the other direction."""
+        e = np.asarray(e, dtype=float)
+        behind = e < 0
+        if not behind.any():
+            return self.remove.delta(e)
+        size = np.abs(e)
+        ahead = self.remove.delta(size)
+        with np.errstate(under="ignore"):
+            back = 1.0 + np.exp(-size) * (self.add.delta(size) - 1.0)
+        return np.where(behind, back, ahead)
+
+    def flip(self) -> Pair:
+        """The same pair with the roles of the two data sets exchanged."""
+        return Pair(self.add, self.remove)

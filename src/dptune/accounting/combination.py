@@ -1,0 +1,200 @@
+"""Joining costs: composition, public mixtures, disjoint parts.
+
+``compose`` is for mechanisms on the same records whose costs were fixed in advance (budgets that are chosen
+adaptively go through the ledger's filter instead); see ``docs/theorems/compose.md``, ``mixture.md``, ``parallel.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from dptune._validate import real
+from dptune.accounting._pld import compose_pairs
+from dptune.accounting._profiles import GaussianHalf, MaxHalf, MixtureHalf, Pair, solve
+from dptune.accounting.cost import Cost, cost_from_json, is_free, lower_pair, operand, profile
+from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp
+from dptune.errors import InvalidInput
+
+__all__ = ["Compose", "Mixture", "Parallel", "certified", "check_cost", "compose", "mixture", "parallel"]
+
+
+def check_cost(name: str, value: object) -> Cost:
+    """Return ``value`` if it is a Cost, or say what was expected."""
+    if not isinstance(value, Cost):
+        raise InvalidInput(f"'{name}' must be a cost such as DpSgd(...) or select(...); got {value!r}.")
+    return value
+
+
+def certified(pair: Pair, delta: float) -> float:
+    """The epsilon that a lower pair proves at this delta."""
+    return max(solve(pair.remove, delta, upward=False), solve(pair.add, delta, upward=False))
+
+
+def _children(fields: dict[str, object], key: str) -> list[Cost]:
+    items = fields[key]
+    if not isinstance(items, list):
+        raise TypeError(f"'{key}' is no list")
+    return [cost_from_json(item) for item in items]
+
+
+@dataclass(frozen=True)
+class Compose(Cost):
+    """All of these on the same records; made by :func:`compose`."""
+
+    kind: ClassVar[str] = "compose"
+    parts: tuple[Cost, ...]
+
+    def _fields(self) -> dict[str, object]:
+        return {"parts": [part.describe() for part in self.parts]}
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, object]) -> Self:
+        return cls(tuple(_children(fields, "parts")))
+
+    def _gaussian(self) -> float | None:
+        """The joint mu if every part is Gaussian: then composition is exact and closed."""
+        total = 0.0
+        for part in self.parts:
+            if not isinstance(part, Gaussian | Gdp):
+                return None
+            total += part.mu**2
+        return math.sqrt(total) if total <= 400 else None
+
+    def _profile(self) -> Pair:
+        mu = self._gaussian()
+        if mu is not None:
+            half = GaussianHalf(mu)
+            return Pair(half, half)
+        return compose_pairs([(operand(part), n) for part, n in Counter(self.parts).items()])
+
+    def _lower(self, delta: float) -> Pair:
+        if self._gaussian() is not None:
+            return self._profile()
+        counted = Counter(self.parts).items()
+        # A part that is bad near a larger delta may hurt the whole more: try a few, keep the worst.
+        found = [
+            compose_pairs([(lower_pair(part, hint), n) for part, n in counted], upper=False)
+            for hint in sorted({min(delta * k, max(delta, 0.05)) for k in (1.0, 30.0, 1000.0)})
+        ]
+        return max(found, key=lambda pair: certified(pair, delta))
+
+
+@dataclass(frozen=True)
+class Mixture(Cost):
+    """One of these, chosen by public chance and named in the output; made by :func:`mixture`."""
+
+    kind: ClassVar[str] = "mixture"
+    weights: tuple[float, ...]
+    parts: tuple[Cost, ...]
+
+    def _fields(self) -> dict[str, object]:
+        return {"weights": list(self.weights), "parts": [part.describe() for part in self.parts]}
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, object]) -> Self:
+        weights = fields["weights"]
+        if not isinstance(weights, list):
+            raise TypeError("'weights' is no list")
+        return cls(tuple(float(w) for w in weights), tuple(_children(fields, "parts")))
+
+    def _mix(self, pairs: list[Pair]) -> Pair:
+        remove = MixtureHalf(self.weights, tuple(pair.remove for pair in pairs))
+        if all(pair.symmetric for pair in pairs):
+            return Pair(remove, remove)
+        return Pair(remove, MixtureHalf(self.weights, tuple(pair.add for pair in pairs)))
+
+    def _profile(self) -> Pair:
+        return self._mix([profile(part) for part in self.parts])
+
+    def _operand(self) -> Pair:
+        return self._mix([operand(part) for part in self.parts])
+
+    def _lower(self, delta: float) -> Pair:
+        return self._mix([lower_pair(part, delta) for part in self.parts])
+
+
+@dataclass(frozen=True)
+class Parallel(Cost):
+    """Each of these on its own part of the records; made by :func:`parallel`."""
+
+    kind: ClassVar[str] = "parallel"
+    parts: tuple[Cost, ...]
+
+    def _fields(self) -> dict[str, object]:
+        return {"parts": [part.describe() for part in self.parts]}
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, object]) -> Self:
+        return cls(tuple(_children(fields, "parts")))
+
+    def _highest(self, pairs: list[Pair]) -> Pair:
+        remove = MaxHalf(tuple(pair.remove for pair in pairs))
+        if all(pair.symmetric for pair in pairs):
+            return Pair(remove, remove)
+        return Pair(remove, MaxHalf(tuple(pair.add for pair in pairs)))
+
+    def _profile(self) -> Pair:
+        return self._highest([profile(part) for part in self.parts])
+
+    def _operand(self) -> Pair:
+        return self._highest([operand(part) for part in self.parts])
+
+    def _lower(self, delta: float) -> Pair:
+        # One real mechanism: the part that is worst at this delta.
+        return max((lower_pair(part, delta) for part in self.parts), key=lambda pair: certified(pair, delta))
+
+    def epsilon(self, delta: float) -> float:
+        return max(part.epsilon(delta) for part in self.parts)
+
+
+def compose(*costs: Cost) -> Cost:
+    """The cost of releasing all of these, computed on the same records."""
+    if not costs:
+        raise InvalidInput("'compose' needs at least one cost; got none.")
+    flat: list[Cost] = []
+    for cost in costs:
+        checked = check_cost("costs", cost)
+        flat.extend(checked.parts if isinstance(checked, Compose) else [checked])
+    paid = [cost for cost in flat if not is_free(cost)]
+    steps: Counter[tuple[float, float]] = Counter()
+    rest: list[Cost] = []
+    for cost in paid:
+        if isinstance(cost, DpSgd):
+            steps[(cost.sampling_rate, cost.noise_multiplier)] += cost.steps
+        else:
+            rest.append(cost)
+    merged = [*rest, *(DpSgd(rate, noise, n) for (rate, noise), n in steps.items())]
+    if not merged:
+        return flat[0]
+    return merged[0] if len(merged) == 1 else Compose(tuple(merged))
+
+
+def mixture(weighted: Iterable[tuple[float, Cost]]) -> Cost:
+    """The cost of one of these, chosen with public probabilities, the choice being part of the output."""
+    items = [(real("weight", w, 0, 1), check_cost("cost", c)) for w, c in weighted]
+    items = [(w, c) for w, c in items if w > 0]
+    total = math.fsum(w for w, _ in items)
+    if not items or abs(total - 1.0) > 1e-9:
+        raise InvalidInput(f"The weights of a mixture are probabilities and must sum to 1; got {total:g}.")
+    gathered: dict[Cost, float] = {}
+    for w, c in items:
+        gathered[c] = gathered.get(c, 0.0) + w
+    if len(gathered) == 1:
+        return next(iter(gathered))
+    # Divide by the sum but never round a weight down.
+    return Mixture(tuple(min(1.0, w / min(total, 1.0)) for w in gathered.values()), tuple(gathered))
+
+
+def parallel(*costs: Cost) -> Cost:
+    """The cost of mechanisms on disjoint parts of the data: the pointwise maximum.
+
+    Which part a record belongs to must depend on that record alone (or on an independent coin).
+    """
+    if not costs:
+        raise InvalidInput("'parallel' needs at least one cost; got none.")
+    distinct = tuple(dict.fromkeys(check_cost("costs", cost) for cost in costs))
+    return distinct[0] if len(distinct) == 1 else Parallel(distinct)

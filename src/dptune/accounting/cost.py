@@ -1,0 +1,153 @@
+"""Cost: what a mechanism pays, as an expression that can be priced, stored and compared.
+
+A Cost is a frozen description (``docs/theorems/README.md`` lists the operations). Pricing it builds numerical profiles
+that are cached by description; the description itself goes to JSON and back without loss. A Cost never
+claims less than it can prove: ``epsilon`` and ``delta`` are upper bounds, ``epsilon_lower`` a certificate that
+some mechanism and score admitted by the description really costs that much.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from dptune._validate import real
+from dptune.accounting._polygon import coarse_losses, outer_polygon, refine
+from dptune.accounting._profiles import Array, Pair, solve
+from dptune.errors import InvalidInput
+
+__all__ = ["Cost", "cost_from_json", "lower_pair", "operand", "profile"]
+
+_KINDS: dict[str, Callable[[dict[str, object]], Cost]] = {}
+
+
+class Cost(ABC):
+    """An upper bound on a mechanism's profile in both directions. Immutable and hashable."""
+
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "kind" in cls.__dict__:
+            _KINDS[cls.kind] = cls._from_fields
+
+    # What a kind of cost must say.
+
+    @abstractmethod
+    def _profile(self) -> Pair:
+        """The upper profile in both directions, as exact as this library knows it."""
+
+    @abstractmethod
+    def _lower(self, delta: float) -> Pair:
+        """The profile of one real mechanism that the description admits, bad near ``delta``."""
+
+    @abstractmethod
+    def _fields(self) -> dict[str, object]:
+        """The JSON fields beside the kind."""
+
+    @classmethod
+    @abstractmethod
+    def _from_fields(cls, fields: dict[str, object]) -> Cost:
+        """The inverse of ``_fields``."""
+
+    def _operand(self) -> Pair:
+        """The upper profile in a form that is cheap to evaluate at many losses."""
+        return profile(self)
+
+    # What users call.
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest proven epsilon at this delta, rounded up; ``inf`` if none can be proven."""
+        level = _delta(delta)
+        pair = profile(self)
+        forward = pair.remove.epsilon(level)
+        return forward if pair.symmetric else max(forward, pair.add.epsilon(level))
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest proven delta at this epsilon >= 0."""
+        e = np.array([real("epsilon", epsilon, 0)])
+        pair = profile(self)
+        return float(max(pair.remove.delta(e)[0], pair.add.delta(e)[0]))
+
+    def profile(self, epsilon: Array, direction: str = "remove") -> Array:
+        """d(e) for an array of e of any sign; ``direction`` is "remove" or "add"."""
+        return _directed(profile(self), direction).delta(np.asarray(epsilon, dtype=float))
+
+    def roc(self, x: Array, direction: str = "remove") -> Array:
+        """U(x): the largest power of a test of level x, as an upper bound."""
+        pair = _directed(operand(self), direction)
+        t = coarse_losses(pair)
+        t = refine(t, np.ones(len(t) - 1), 2000)
+        return outer_polygon(pair, t).roc(np.asarray(x, dtype=float))
+
+    def epsilon_lower(self, delta: float) -> float:
+        """A certificate from below: something that the description admits costs at least this much."""
+        level = _delta(delta)
+        pair = lower_pair(self, level)
+        return max(solve(pair.remove, level, upward=False), solve(pair.add, level, upward=False))
+
+    def to_json(self) -> str:
+        """A description from which :func:`cost_from_json` makes an equal cost."""
+        return json.dumps(self.describe(), sort_keys=True)
+
+    def describe(self) -> dict[str, object]:
+        """The description as plain values."""
+        return {"cost": self.kind, **self._fields()}
+
+
+def _delta(delta: float) -> float:
+    return real("delta", delta, 0, 1, low_open=True, high_open=True, hint="A common choice is 1e-5.")
+
+
+def _directed(pair: Pair, direction: str) -> Pair:
+    if direction not in ("remove", "add"):
+        raise InvalidInput(f"'direction' must be 'remove' or 'add'; got {direction!r}.")
+    return pair if direction == "remove" else pair.flip()
+
+
+# Profiles are built once for each description. The cache is keyed by the frozen description itself.
+
+
+@lru_cache(maxsize=512)
+def profile(cost: Cost) -> Pair:
+    """The upper profile of a cost, cached."""
+    return cost._profile()
+
+
+@lru_cache(maxsize=512)
+def operand(cost: Cost) -> Pair:
+    """The upper profile of a cost in a cheap form, cached."""
+    return cost._operand()
+
+
+@lru_cache(maxsize=512)
+def lower_pair(cost: Cost, delta: float) -> Pair:
+    """The lower profile of a cost, cached."""
+    return cost._lower(delta)
+
+
+def cost_from_json(text: str | dict[str, object]) -> Cost:
+    """The inverse of :meth:`Cost.to_json`; also accepts the parsed object."""
+    try:
+        data = json.loads(text) if isinstance(text, str) else text
+    except json.JSONDecodeError as error:
+        raise InvalidInput(f"Not a cost: the text is no JSON ({error.msg} at {error.pos}).") from None
+    if not isinstance(data, dict) or data.get("cost") not in _KINDS:
+        known = ", ".join(sorted(_KINDS))
+        raise InvalidInput(f"Not a cost: expected an object whose 'cost' is one of {known}; got {str(data)[:80]}.")
+    fields = {key: value for key, value in data.items() if key != "cost"}
+    try:
+        return _KINDS[str(data["cost"])](fields)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidInput(f"Not a cost: the fields of {data['cost']!r} are wrong ({error}).") from None
+
+
+def is_free(cost: Cost) -> bool:
+    """Whether the cost is provably nothing."""
+    return math.isclose(cost.delta(0.0), 0.0, abs_tol=0.0)

@@ -1,0 +1,208 @@
+"""The building blocks: mechanisms whose profile is known exactly, or as a loss distribution.
+
+Noise is always relative to the sensitivity of the query under adding or removing one record. See
+``docs/theorems/mechanisms.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from dptune._validate import integer, real
+from dptune.accounting._atoms import pair_from_atoms
+from dptune.accounting._pld import compose_pairs
+from dptune.accounting._profiles import GaussianHalf, LaplaceHalf, Pair, TableHalf
+from dptune.accounting._subsampled import subsampled
+from dptune.accounting.cost import Cost
+
+__all__ = ["DiscreteGaussian", "DpSgd", "Gaussian", "Gdp", "Laplace", "PureDp"]
+
+_NO_PRIVACY = "Noise below 0.05 leaves no privacy to account for (epsilon above 200)."
+_TOO_LARGE = "Check the unit: noise is relative to the sensitivity."
+
+
+def _noise(value: object) -> float:
+    hint = _TOO_LARGE if isinstance(value, int | float) and value > 1 else _NO_PRIVACY
+    return real("noise_multiplier", value, 0.05, 1e6, hint=hint)
+
+
+class _Leaf(Cost):
+    """Costs with plain fields, and an exact profile unless they say otherwise."""
+
+    def _fields(self) -> dict[str, object]:
+        return asdict(self)  # type: ignore[call-overload, no-any-return]  # every leaf is a dataclass
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, object]) -> Self:
+        return cls(**fields)
+
+    def _lower(self, delta: float) -> Pair:
+        del delta
+        return self._profile()
+
+
+@dataclass(frozen=True)
+class Gdp(_Leaf):
+    """mu-Gaussian differential privacy: no easier to tell apart than N(mu, 1) from N(0, 1)."""
+
+    kind: ClassVar[str] = "gdp"
+    mu: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mu", real("mu", self.mu, 1e-6, 20, hint="mu is 1 / noise multiplier."))
+
+    def _profile(self) -> Pair:
+        half = GaussianHalf(self.mu)
+        return Pair(half, half)
+
+    def __str__(self) -> str:
+        return f"{self.mu:g}-GDP"
+
+
+@dataclass(frozen=True)
+class Gaussian(_Leaf):
+    """The Gaussian mechanism: noise of standard deviation noise_multiplier times the L2 sensitivity."""
+
+    kind: ClassVar[str] = "gaussian"
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
+
+    @property
+    def mu(self) -> float:
+        return 1.0 / self.noise_multiplier
+
+    def _profile(self) -> Pair:
+        half = GaussianHalf(self.mu)
+        return Pair(half, half)
+
+    def __str__(self) -> str:
+        return f"Gaussian(noise {self.noise_multiplier:g})"
+
+
+@dataclass(frozen=True)
+class Laplace(_Leaf):
+    """The Laplace mechanism: noise of scale noise_multiplier times the L1 sensitivity."""
+
+    kind: ClassVar[str] = "laplace"
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
+
+    def _profile(self) -> Pair:
+        half = LaplaceHalf(1.0 / self.noise_multiplier)
+        return Pair(half, half)
+
+    def __str__(self) -> str:
+        return f"Laplace(scale {self.noise_multiplier:g})"
+
+
+@dataclass(frozen=True)
+class PureDp(_Leaf):
+    """Any mechanism that is (epsilon, 0)-DP; its worst case is randomised response."""
+
+    kind: ClassVar[str] = "pure"
+    pure_epsilon: float
+
+    def __init__(self, epsilon: float) -> None:
+        object.__setattr__(self, "pure_epsilon", real("epsilon", epsilon, 0, 500))
+
+    def _fields(self) -> dict[str, object]:
+        return {"epsilon": self.pure_epsilon}
+
+    def _profile(self) -> Pair:
+        if self.pure_epsilon == 0.0:
+            half = TableHalf(np.zeros(1), np.zeros(1))
+        else:
+            top = math.tanh(self.pure_epsilon / 2.0)
+            half = TableHalf(np.array([0.0, self.pure_epsilon]), np.array([top, 0.0]))
+        return Pair(half, half)
+
+    def epsilon(self, delta: float) -> float:
+        return min(super().epsilon(delta), self.pure_epsilon)
+
+    def __str__(self) -> str:
+        return f"pure({self.pure_epsilon:g})"
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian(_Leaf):
+    """Integer noise with probabilities proportional to exp(-x^2 / (2 sigma^2)) (Canonne, Kamath, Steinke 2020).
+
+    ``sigma`` is in units of the integer query, ``sensitivity`` its largest change.
+    """
+
+    kind: ClassVar[str] = "discrete-gaussian"
+    sigma: float
+    sensitivity: int = 1
+
+    def __post_init__(self) -> None:
+        shift = integer("sensitivity", self.sensitivity, 1, 10**6)
+        hint = "It is the parameter of the discrete Gaussian, at least 0.05 times the sensitivity."
+        object.__setattr__(self, "sensitivity", shift)
+        object.__setattr__(self, "sigma", real("sigma", self.sigma, 0.05 * shift, 1e6, hint=hint))
+
+    def _profile(self) -> Pair:
+        return self._pair(4.0 * math.erfc(9.4 / math.sqrt(2.0)))  # both tails, generously
+
+    def _lower(self, delta: float) -> Pair:
+        return self._pair(0.0)
+
+    def _pair(self, outside: float) -> Pair:
+        reach = math.ceil(self.sigma * 9.5) + self.sensitivity + 1
+        x = np.arange(-reach, reach + self.sensitivity + 1, dtype=float)
+        q = np.exp(-(x**2) / (2.0 * self.sigma**2))
+        p = np.exp(-((x - self.sensitivity) ** 2) / (2.0 * self.sigma**2))
+        total = q.sum()
+        return pair_from_atoms(p / total, q / total, outside, symmetric=True)
+
+    def __str__(self) -> str:
+        return f"DiscreteGaussian(sigma {self.sigma:g}, sensitivity {self.sensitivity})"
+
+
+@dataclass(frozen=True)
+class DpSgd(_Leaf):
+    """DP-SGD: ``steps`` noisy sums, each over a fresh Poisson sample at ``sampling_rate``.
+
+    The number of steps and the denominators must be public; a batch of any size, the empty one too, takes a step.
+    """
+
+    kind: ClassVar[str] = "dpsgd"
+    sampling_rate: float
+    noise_multiplier: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        hint = "It is the expected batch size divided by the number of records."
+        object.__setattr__(
+            self, "sampling_rate", real("sampling_rate", self.sampling_rate, 0, 1, low_open=True, hint=hint)
+        )
+        object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
+        object.__setattr__(self, "steps", integer("steps", self.steps, 1, 10**7))
+
+    def _step(self) -> Pair:
+        half = GaussianHalf(1.0 / self.noise_multiplier)
+        return subsampled(Pair(half, half), self.sampling_rate)
+
+    def _profile(self) -> Pair:
+        mu = math.sqrt(self.steps) / self.noise_multiplier
+        if self.sampling_rate == 1.0 and mu <= 20:
+            half = GaussianHalf(mu)
+            return Pair(half, half)
+        if self.steps == 1:
+            return self._step()
+        return compose_pairs([(self._step(), self.steps)])
+
+    def _lower(self, delta: float) -> Pair:
+        if self.sampling_rate == 1.0 or self.steps == 1:
+            return super()._lower(delta)
+        return compose_pairs([(self._step(), self.steps)], upper=False)
+
+    def __str__(self) -> str:
+        return f"DpSgd(rate {self.sampling_rate:g}, noise {self.noise_multiplier:g}, {self.steps} steps)"

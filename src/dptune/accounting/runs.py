@@ -1,0 +1,376 @@
+"""Laws of the number of runs K: what random stopping draws before the first training.
+
+A law is public and independent of the data; ``docs/theorems/select.md`` uses it only through its generating
+function f(z) = E[z^K] and derivatives, which are exact closed forms here. K itself must never be released.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from dptune._validate import integer, real
+from dptune.errors import InvalidInput
+
+__all__ = [
+    "Binomial",
+    "Geometric",
+    "Logarithmic",
+    "NegativeBinomial",
+    "Poisson",
+    "Runs",
+    "parse_runs",
+    "runs_from_json",
+]
+
+Array = NDArray[np.float64]
+
+_LARGEST_MEAN = 1e9
+_CHUNK = 4096
+
+
+def _os_uniform() -> float:
+    """A uniform in (0, 1) from the operating system, on a grid fine enough for every law here."""
+    return (secrets.randbits(64) + 0.5) * 2.0**-64
+
+
+class Runs(ABC):
+    """A law of the number of runs. Immutable; all functions accept arrays of z in [0, 1]."""
+
+    @property
+    @abstractmethod
+    def expected(self) -> float:
+        """E[K]."""
+
+    @abstractmethod
+    def generating(self, z: Array) -> Array:
+        """f(z) = E[z^K]."""
+
+    @abstractmethod
+    def slope(self, z: Array, order: int = 1) -> Array:
+        """The derivative of f of the given order, 1 to 3 (order 1 is the paper's w)."""
+
+    @abstractmethod
+    def gain(self, z: Array, d: Array) -> Array:
+        """f(z) - f(z - d) for 0 <= d <= z, without cancellation."""
+
+    @abstractmethod
+    def log_probabilities(self, first: int, count: int, previous: float) -> Array:
+        """log P(K = k) for k = first .. first + count - 1, given log P(K = first - 1)."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, object]:
+        """A JSON description that :func:`runs_from_json` turns back into an equal law."""
+
+    @property
+    def never(self) -> float:
+        """P(K = 0): the probability that the public default is released."""
+        return float(self.generating(np.zeros(1))[0])
+
+    def hit_probability(self, fraction: float) -> float:
+        """The probability that at least one run falls in the best ``fraction`` of the space."""
+        r = real("fraction", fraction, 0, 1, hint="It is the share of the space that counts as good.")
+        return float(self.gain(np.ones(1), np.array([r]))[0])
+
+    def probability(self, k: int) -> float:
+        """P(K = k)."""
+        integer("k", k, 0)
+        if k == 0:
+            return self.never
+        return self._scan(lambda first, pmf, _: float(pmf[k - first]) if k < first + len(pmf) else None, k)
+
+    def quantile(self, level: float) -> int:
+        """The smallest k with P(K <= k) >= level."""
+        target = real("level", level, 0, 1, high_open=True)
+        if self.never >= target:
+            return 0
+
+        def found(first: int, pmf: Array, below: float) -> float | None:
+            reached = below + np.cumsum(pmf)
+            index = int(np.searchsorted(reached, target))
+            return float(first + index) if index < len(pmf) else None
+
+        return int(self._scan(found))
+
+    def sample(self, uniform: Callable[[], float] = _os_uniform) -> int:
+        """Draw K by inversion; the randomness is the operating system's unless a rehearsal passes its own."""
+        return self.quantile(min(uniform(), 1.0 - 2.0**-53))
+
+    def _scan(self, visit: Callable[[int, Array, float], float | None], at_least: int = 0) -> float:
+        """Walk the probabilities in blocks until ``visit`` answers or nothing measurable is left."""
+        first, previous, below = 1, math.nan, self.never
+        while True:
+            logs = self.log_probabilities(first, _CHUNK, previous)
+            pmf = np.exp(logs)
+            answer = visit(first, pmf, below)
+            if answer is not None:
+                return answer
+            below += float(pmf.sum())
+            previous = float(logs[-1])
+            first += _CHUNK
+            beyond = first > self.expected and previous < -760.0
+            if beyond and first > at_least:
+                return float(first)
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(Runs):
+    """Truncated negative binomial law on 1, 2, ... (Papernot and Steinke 2022, Definition 1).
+
+    shape 1 is the geometric law, shape 0 the logarithmic one; shape > -1. A mean of 1 is one certain run.
+    """
+
+    shape: float
+    mean: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self,
+            "shape",
+            real("shape", self.shape, -1, 1e6, low_open=True, hint="1 is geometric, 0 logarithmic."),
+        )
+        hint = "This law always runs at least once, so its mean is at least 1; use Poisson for smaller means."
+        object.__setattr__(self, "mean", real("mean", self.mean, 1, _LARGEST_MEAN, hint=hint))
+
+    @property
+    def expected(self) -> float:
+        return self.mean
+
+    @cached_property
+    def stopping(self) -> float:
+        """gamma, the stopping parameter: 1 for a single certain run, tending to 0 as the mean grows."""
+        if self.mean - 1.0 < 1e-12:
+            return 1.0
+
+        def excess(log_gamma: float) -> float:
+            return math.log(self._mean_at(log_gamma)) - math.log(self.mean)
+
+        low = -1.0
+        while excess(low) < 0:
+            low *= 2.0
+            if low < -700:
+                break
+        return math.exp(brentq(excess, low, -1e-16, xtol=1e-15, rtol=8.9e-16))
+
+    def _mean_at(self, log_gamma: float) -> float:
+        odds = -math.expm1(log_gamma) * math.exp(-log_gamma)  # (1 - gamma) / gamma
+        if self.shape == 0.0:
+            return odds / -log_gamma
+        return self.shape * odds / -math.expm1(self.shape * log_gamma)
+
+    def _certain(self) -> bool:
+        return self.stopping == 1.0
+
+    def _rest(self, z: Array) -> Array:
+        """1 - (1 - gamma) z, exact near z = 1."""
+        gamma = self.stopping
+        return gamma + (1.0 - gamma) * (1.0 - z)
+
+    def generating(self, z: Array) -> Array:
+        if self._certain():
+            return np.asarray(z, dtype=float) + 0.0
+        logs, top = np.log(self._rest(z)), math.log(self.stopping)
+        if self.shape == 0.0:
+            return np.asarray(logs / top)
+        return np.asarray(np.expm1(-self.shape * logs) / math.expm1(-self.shape * top))
+
+    def slope(self, z: Array, order: int = 1) -> Array:
+        if self._certain():
+            return np.ones_like(z) if order == 1 else np.zeros_like(z)
+        gamma, factor = self.stopping, self.mean
+        for i in range(1, order):
+            factor *= (self.shape + i) * (1.0 - gamma) / gamma
+        return np.asarray(factor * (gamma / self._rest(z)) ** (self.shape + order))
+
+    def gain(self, z: Array, d: Array) -> Array:
+        if self._certain():
+            return np.asarray(d, dtype=float) + 0.0 * z
+        gamma, rest = self.stopping, self._rest(z)
+        logs = np.log1p((1.0 - gamma) * d / rest)
+        if self.shape == 0.0:
+            return np.asarray(logs / -math.log(gamma))
+        scale = math.expm1(-self.shape * math.log(gamma))
+        return np.asarray(rest**-self.shape * -np.expm1(-self.shape * logs) / scale)
+
+    def log_probabilities(self, first: int, count: int, previous: float) -> Array:
+        k = np.arange(first, first + count, dtype=float)
+        if self._certain():
+            return np.where(k == 1, 0.0, -np.inf)
+        gamma = self.stopping
+        step = math.log1p(-gamma) + np.log((k - 1.0 + self.shape) / k) if first > 1 else None
+        if step is not None:
+            return np.asarray(previous + np.cumsum(step))
+        if self.shape == 0.0:
+            start = math.log1p(-gamma) - math.log(-math.log(gamma))
+        else:
+            start = math.log1p(-gamma) + math.log(self.shape / math.expm1(-self.shape * math.log(gamma)))
+        ratios = math.log1p(-gamma) + np.log((k[1:] - 1.0 + self.shape) / k[1:])
+        return np.concatenate([[start], start + np.cumsum(ratios)])
+
+    def describe(self) -> dict[str, object]:
+        return {"law": "tnb", "shape": self.shape, "mean": self.mean}
+
+    def __str__(self) -> str:
+        return f"tnb(shape {self.shape:g}, mean {self.mean:g})"
+
+
+class Geometric(NegativeBinomial):
+    """Geometric law on 1, 2, ... with the given mean: Liu and Talwar's random stopping."""
+
+    def __init__(self, mean: float) -> None:
+        super().__init__(1.0, mean)
+
+    def describe(self) -> dict[str, object]:
+        return {"law": "geometric", "mean": self.mean}
+
+    def __str__(self) -> str:
+        return f"geometric({self.mean:g})"
+
+
+class Logarithmic(NegativeBinomial):
+    """Logarithmic law on 1, 2, ... with the given mean."""
+
+    def __init__(self, mean: float) -> None:
+        super().__init__(0.0, mean)
+
+    def describe(self) -> dict[str, object]:
+        return {"law": "logarithmic", "mean": self.mean}
+
+    def __str__(self) -> str:
+        return f"logarithmic({self.mean:g})"
+
+
+@dataclass(frozen=True)
+class Poisson(Runs):
+    """Poisson law: the most concentrated of the published ones; K = 0 releases a public default."""
+
+    mean: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean", real("mean", self.mean, 0, 1e6, low_open=True))
+
+    @property
+    def expected(self) -> float:
+        return self.mean
+
+    def generating(self, z: Array) -> Array:
+        return np.asarray(np.exp(self.mean * (np.asarray(z) - 1.0)))
+
+    def slope(self, z: Array, order: int = 1) -> Array:
+        return self.mean**order * self.generating(z)
+
+    def gain(self, z: Array, d: Array) -> Array:
+        return self.generating(z) * -np.expm1(-self.mean * np.asarray(d))
+
+    def log_probabilities(self, first: int, count: int, previous: float) -> Array:
+        k = np.arange(first, first + count, dtype=float)
+        start = previous if first > 1 else -self.mean
+        return np.asarray(start + np.cumsum(math.log(self.mean) - np.log(k)))
+
+    def describe(self) -> dict[str, object]:
+        return {"law": "poisson", "mean": self.mean}
+
+    def __str__(self) -> str:
+        return f"poisson({self.mean:g})"
+
+
+@dataclass(frozen=True)
+class Binomial(Runs):
+    """Binomial law: at most ``trials`` runs, each held with the given probability."""
+
+    trials: int
+    probability_each: float
+
+    def __init__(self, trials: int, probability: float) -> None:
+        object.__setattr__(self, "trials", integer("trials", trials, 1, int(1e6)))
+        object.__setattr__(self, "probability_each", real("probability", probability, 0, 1, low_open=True))
+
+    @property
+    def expected(self) -> float:
+        return self.trials * self.probability_each
+
+    def _kept(self, z: Array) -> Array:
+        return np.asarray(1.0 - self.probability_each * (1.0 - np.asarray(z)))
+
+    def generating(self, z: Array) -> Array:
+        return np.asarray(self._kept(z) ** self.trials)
+
+    def slope(self, z: Array, order: int = 1) -> Array:
+        if order > self.trials:
+            return np.zeros_like(np.asarray(z, dtype=float))
+        factor = math.prod(self.trials - i for i in range(order)) * self.probability_each**order
+        return np.asarray(factor * self._kept(z) ** (self.trials - order))
+
+    def gain(self, z: Array, d: Array) -> Array:
+        kept = self._kept(z)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lost = np.where(kept > 0, self.probability_each * d / kept, 0.0)
+            shrink = np.log1p(-np.minimum(lost, 1.0))
+        return np.asarray(kept**self.trials * -np.expm1(self.trials * shrink))
+
+    def log_probabilities(self, first: int, count: int, previous: float) -> Array:
+        k = np.arange(first, first + count, dtype=float)
+        p, n = self.probability_each, self.trials
+        if p == 1.0:
+            return np.where(k == n, 0.0, -np.inf)
+        start = previous if first > 1 else n * math.log1p(-p)
+        with np.errstate(divide="ignore"):
+            ratios = np.log(np.maximum(n - k + 1.0, 0.0) / k) + math.log(p) - math.log1p(-p)
+        return np.asarray(start + np.cumsum(ratios))
+
+    def describe(self) -> dict[str, object]:
+        return {"law": "binomial", "trials": self.trials, "probability": self.probability_each}
+
+    def __str__(self) -> str:
+        return f"binomial({self.trials}, {self.probability_each:g})"
+
+
+def runs_from_json(data: object) -> Runs:
+    """The inverse of :meth:`Runs.describe`."""
+    if not isinstance(data, dict) or "law" not in data:
+        raise InvalidInput(f"A law of runs is an object with a 'law' field; got {data!r}.")
+    fields = {key: value for key, value in data.items() if key != "law"}
+    makers: dict[object, Callable[..., Runs]] = {
+        "tnb": NegativeBinomial,
+        "geometric": Geometric,
+        "logarithmic": Logarithmic,
+        "poisson": Poisson,
+        "binomial": Binomial,
+    }
+    if data["law"] not in makers:
+        raise InvalidInput(f"Unknown law of runs {data['law']!r}; known: {', '.join(map(str, makers))}.")
+    try:
+        return makers[data["law"]](**fields)
+    except TypeError as error:
+        raise InvalidInput(f"Fields {sorted(fields)} do not describe a {data['law']} law.") from error
+
+
+_FORMS = "geometric:MEAN, logarithmic:MEAN, poisson:MEAN, tnb:SHAPE,MEAN or binomial:TRIALS,PROBABILITY"
+
+
+def parse_runs(text: str) -> Runs:
+    """Read a law as written on the command line, for example ``geometric:10``."""
+    name, _, rest = text.partition(":")
+    makers: dict[str, tuple[int, Callable[..., Runs]]] = {
+        "geometric": (1, Geometric),
+        "logarithmic": (1, Logarithmic),
+        "poisson": (1, Poisson),
+        "tnb": (2, NegativeBinomial),
+        "binomial": (2, Binomial),
+    }
+    try:
+        values = [float(part) for part in rest.split(",")]
+        count, make = makers[name.strip().lower()]
+        if len(values) != count:
+            raise ValueError
+    except (KeyError, ValueError):
+        raise InvalidInput(f"Cannot read the runs {text!r}; write {_FORMS}.") from None
+    return make(*values)

@@ -1,0 +1,115 @@
+"""Costs on random subsets of the data: Poisson subsampling, and tuning on a part, training on the rest.
+
+Implements ``docs/theorems/subsample.md`` and ``docs/theorems/disjoint.md`` (Koskela and Kulkarni 2023, with exact
+profiles in place of their Renyi bounds). The subset must be drawn by independent coins, and neither its size
+nor its members may be released.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from dptune._validate import real
+from dptune.accounting._disjoint import disjoint_pair
+from dptune.accounting._pld import grid_below
+from dptune.accounting._profiles import Pair
+from dptune.accounting._selected import tabulate
+from dptune.accounting._subsampled import subsampled
+from dptune.accounting.combination import certified, check_cost
+from dptune.accounting.cost import Cost, cost_from_json, lower_pair, operand, profile
+from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp
+
+__all__ = ["Disjoint", "Subsample", "disjoint", "subsample"]
+
+
+def _child(fields: dict[str, object], key: str) -> Cost:
+    item = fields[key]
+    if not isinstance(item, dict):
+        raise TypeError(f"'{key}' is no object")
+    return cost_from_json(item)
+
+
+@dataclass(frozen=True)
+class Subsample(Cost):
+    """A mechanism on a Poisson subsample; made by :func:`subsample`."""
+
+    kind: ClassVar[str] = "subsample"
+    inner: Cost
+    rate: float
+
+    def _fields(self) -> dict[str, object]:
+        return {"inner": self.inner.describe(), "rate": self.rate}
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, object]) -> Self:
+        return cls(_child(fields, "inner"), real("rate", fields["rate"], 0, 1, low_open=True))
+
+    def _profile(self) -> Pair:
+        return subsampled(profile(self.inner), self.rate)
+
+    def _operand(self) -> Pair:
+        return subsampled(operand(self.inner), self.rate)
+
+    def _lower(self, delta: float) -> Pair:
+        return subsampled(lower_pair(self.inner, min(delta / self.rate, 0.5)), self.rate)
+
+
+@dataclass(frozen=True)
+class Disjoint(Cost):
+    """Tuning on a Poisson part, training on the rest; made by :func:`disjoint`."""
+
+    kind: ClassVar[str] = "disjoint"
+    tune: Cost
+    base: Cost
+    rate: float
+
+    def _fields(self) -> dict[str, object]:
+        return {"tune": self.tune.describe(), "base": self.base.describe(), "rate": self.rate}
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, object]) -> Self:
+        rate = real("rate", fields["rate"], 0, 1, low_open=True, high_open=True)
+        return cls(_child(fields, "tune"), _child(fields, "base"), rate)
+
+    def _profile(self) -> Pair:
+        return disjoint_pair(operand(self.tune), operand(self.base), self.rate)
+
+    def _operand(self) -> Pair:
+        exact = profile(self)
+        return Pair(tabulate(exact.remove), tabulate(exact.add))
+
+    def _lower(self, delta: float) -> Pair:
+        base = Pair(*grid_below(lower_pair(self.base, delta), few=True))
+        hints = sorted({min(delta * k / self.rate, 0.3) for k in (1.0, 30.0, 1000.0)})
+        tunes = [Pair(*grid_below(lower_pair(self.tune, hint), few=True)) for hint in hints]
+        found = [disjoint_pair(tune, base, self.rate) for tune in tunes]
+        return max(found, key=lambda pair: certified(pair, delta))
+
+
+def subsample(cost: Cost, rate: float) -> Cost:
+    """The cost of running a mechanism on a Poisson subsample that includes each record with probability ``rate``."""
+    check_cost("cost", cost)
+    q = real("rate", rate, 0, 1, low_open=True, hint="It is the probability that a record is in the sample.")
+    if q == 1.0:
+        return cost
+    if isinstance(cost, Subsample):
+        return Subsample(cost.inner, cost.rate * q)
+    if isinstance(cost, Gaussian):
+        return DpSgd(q, cost.noise_multiplier, 1)
+    if isinstance(cost, Gdp) and cost.mu <= 20:
+        return DpSgd(q, 1.0 / cost.mu, 1)
+    return Subsample(cost, q)
+
+
+def disjoint(tune: Cost, base: Cost, rate: float) -> Cost:
+    """The cost of tuning on a Poisson part (each record with probability ``rate``) and training on the rest.
+
+    ``base`` must dominate the final training for every outcome of the tuning, warm starts included.
+    """
+    check_cost("tune", tune)
+    check_cost("base", base)
+    q = real("rate", rate, 0, 1, hint="It is the probability that a record is used for tuning.")
+    if q == 0.0:
+        return base
+    return tune if q == 1.0 else Disjoint(tune, base, q)
