@@ -40,9 +40,7 @@ class InMemoryGrid(Grid):
     which message.
     """
 
-    def __init__(
-        self, app: ClientApp, nodes: int, lost: Callable[[int, int], bool] = lambda node, turn: False
-    ) -> None:
+    def __init__(self, app: ClientApp, nodes: int, lost: Callable[[int, int], bool] = lambda node, turn: False) -> None:
         self._app = app
         self._lost = lost
         self._turn = 0
@@ -89,9 +87,7 @@ class InMemoryGrid(Grid):
         reply.metadata.__dict__["_src_node_id"] = node
         return reply
 
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         self._turn += 1
         batch = list(messages)
         self.sent.extend(batch)
@@ -104,9 +100,7 @@ class InMemoryGrid(Grid):
 def app_with(tmp_path: Path, policy: Policy, losses: Any = None, **settings: Any) -> ClientApp:
     app = ClientApp()
 
-    @ballot(
-        app, policy=policy, ledger=lambda c: tmp_path / f"{c.node_config['partition-id']}.ledger", **settings
-    )
+    @ballot(app, policy=policy, ledger=lambda c: tmp_path / f"{c.node_config['partition-id']}.ledger", **settings)
     def evaluate(candidates: Sequence[Any], context: Context) -> Sequence[float]:
         if losses is not None:
             return losses(candidates, context)  # type: ignore[no-any-return] # tests pass what they like
@@ -129,9 +123,7 @@ def test_a_vote_over_flower(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("turn", [1, 2, 3, 4, 5])
 def test_lost_nodes_count_as_dropouts(tmp_path: Path, turn: int) -> None:
-    grid = InMemoryGrid(
-        app_with(tmp_path, Policy(4, 10)), 30, lost=lambda node, now: node < 6 and now >= turn
-    )
+    grid = InMemoryGrid(app_with(tmp_path, Policy(4, 10)), 30, lost=lambda node, now: node < 6 and now >= turn)
     params, statement = DpHype(CANDIDATES, votes=1, epsilon=4).start(grid)
     assert params == {"lr": 0.01, "momentum": 0.9}
     assert statement.contributed == (30 if turn == 5 else 24)
@@ -139,9 +131,7 @@ def test_lost_nodes_count_as_dropouts(tmp_path: Path, turn: int) -> None:
 
 @pytest.mark.parametrize("turn", [1, 2, 3, 4, 5])
 def test_one_lost_node_too_many_aborts(tmp_path: Path, turn: int) -> None:
-    grid = InMemoryGrid(
-        app_with(tmp_path, Policy(4, 10)), 30, lost=lambda node, now: node < 7 and now >= turn
-    )
+    grid = InMemoryGrid(app_with(tmp_path, Policy(4, 10)), 30, lost=lambda node, now: node < 7 and now >= turn)
     with pytest.raises(Aborted, match="the plan needs 24"):
         DpHype(CANDIDATES, votes=1, epsilon=4).start(grid)
 

@@ -62,9 +62,7 @@ def test_unequal_candidate_lists_are_refused() -> None:
         voter.agree(plan_for(), CANDIDATES, own=CANDIDATES[1:])
 
 
-@pytest.mark.parametrize(
-    "values", [{"max_epsilon": 0}, {"min_clients": 2}, {"clients": 4}, {"total_epsilon": 0.1}]
-)
+@pytest.mark.parametrize("values", [{"max_epsilon": 0}, {"min_clients": 2}, {"clients": 4}, {"total_epsilon": 0.1}])
 def test_impossible_policies(values: dict[str, float]) -> None:
     with pytest.raises(InvalidInput):
         Policy(**{"max_epsilon": 1.0, "min_clients": 5, **values})  # type: ignore[arg-type] # names vary by case

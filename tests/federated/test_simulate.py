@@ -40,9 +40,9 @@ def test_the_statement_accounts_for_the_noise_that_was_added() -> None:
 
 
 @pytest.mark.parametrize("n", [5, 50, 250])
-@pytest.mark.parametrize("votes", [1, 5, 25])
+@pytest.mark.parametrize("votes", [1, 5])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-@pytest.mark.parametrize(("dropout", "colluding"), [(0.0, 1), (0.2, 1), (0.2, 2)])
+@pytest.mark.parametrize(("dropout", "colluding"), [(0.0, 1), (0.2, 2)])
 def test_the_exact_account_of_honest_survivors_is_within_budget(
     n: int, votes: int, epsilon: float, dropout: float, colluding: int
 ) -> None:

@@ -57,9 +57,7 @@ def test_noise_has_the_discrete_gaussian_law(sigma: float) -> None:
     law /= law.sum()
     clipped = np.clip(draws, -reach, reach)
     observed = np.array([(clipped == x).sum() for x in range(-reach, reach + 1)])
-    expected = 20_000 * np.array(
-        [law[np.clip(support, -reach, reach) == x].sum() for x in range(-reach, reach + 1)]
-    )
+    expected = 20_000 * np.array([law[np.clip(support, -reach, reach) == x].sum() for x in range(-reach, reach + 1)])
     keep = expected > 5
     statistic = ((observed - expected)[keep] ** 2 / expected[keep]).sum()
     assert chi2(int(keep.sum()) - 1).sf(statistic) > 1e-7

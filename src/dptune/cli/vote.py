@@ -26,14 +26,10 @@ def vote(
     delta: Annotated[float, typer.Option(help="Delta of the budget.")] = 1e-5,
     dropout: Annotated[float, typer.Option(help="Fraction of clients that may drop out.")] = 0.2,
     colluding: Annotated[int, typer.Option(help="Clients that may collude with the server.")] = 1,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="N@STAGE: N clients fall silent at stage 1 to 4.")
-    ] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="N@STAGE: N clients fall silent at stage 1 to 4.")] = None,
     good: Annotated[int, typer.Option(help="Simulated candidates that are good.")] = 5,
     sd: Annotated[float, typer.Option(help="Standard deviation of the simulated losses.")] = 0.2,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the simulated losses; never of the noise.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the simulated losses; never of the noise.")] = None,
     roster: Annotated[bool, typer.Option(help="Let clients sign their keys.")] = False,
     flower: Annotated[bool, typer.Option(help="Run through Flower's simulation.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

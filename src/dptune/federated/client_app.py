@@ -41,9 +41,7 @@ _STATE = "dptune.vote"
 _log = logging.getLogger("dptune.federated")
 
 
-def only_votes(
-    message: Message, context: Context, call_next: Callable[[Message, Context], Message]
-) -> Message:
+def only_votes(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
     """A Flower mod: whatever the app returned or raised, reply with the vote's own record alone."""
     try:
         values = read(call_next(message, context))

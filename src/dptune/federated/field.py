@@ -35,9 +35,7 @@ def new_secret(random: Random = os.urandom) -> bytes:
     return _element(random).to_bytes(SHARE_BYTES, "big")
 
 
-def split(
-    secret: bytes, holders: Sequence[int], threshold: int, random: Random = os.urandom
-) -> dict[int, bytes]:
+def split(secret: bytes, holders: Sequence[int], threshold: int, random: Random = os.urandom) -> dict[int, bytes]:
     """Return one share for each holder, any ``threshold`` of which determine the secret."""
     constant = int.from_bytes(secret, "big")
     if len(secret) != SHARE_BYTES or constant >= PRIME:

@@ -79,9 +79,7 @@ def federate(
 
     with tempfile.TemporaryDirectory() as folder:
         app = _clients(table, policy, secrets, Path(folder), _silent(drop or {}, clients))
-        run_simulation(
-            server, app, clients, backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-        )
+        run_simulation(server, app, clients, backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}})
     if not outcome:
         raise Aborted("Flower's simulation ended without an outcome; its log says why.")
     if isinstance(outcome[0], Exception):

@@ -68,9 +68,7 @@ def _gap_on_circle(clients: int, removed: int, run: int) -> float:
     """Bound on P(``run`` clients in a row are all removed somewhere): the graph may fall apart there."""
     if removed < run:
         return 0.0
-    return math.exp(
-        math.log(clients) + _log_binomial(clients - run, removed - run) - _log_binomial(clients, removed)
-    )
+    return math.exp(math.log(clients) + _log_binomial(clients - run, removed - run) - _log_binomial(clients, removed))
 
 
 @lru_cache(maxsize=256)

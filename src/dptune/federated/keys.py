@@ -62,9 +62,7 @@ class Agreement:
         try:
             shared = self._key.exchange(X25519PublicKey.from_public_bytes(peer))
         except ValueError as bad:
-            raise ProtocolError(
-                "A public key is not a usable X25519 key; the message was tampered with."
-            ) from bad
+            raise ProtocolError("A public key is not a usable X25519 key; the message was tampered with.") from bad
         return HKDF(hashes.SHA256(), length, self._salt, purpose).derive(shared)
 
 
@@ -113,9 +111,7 @@ class Roster:
 
     def __post_init__(self) -> None:
         if any(len(key) != 32 for key in self.members) or len(set(self.members)) != len(self.members):
-            raise InvalidInput(
-                "A roster lists distinct 32-byte Ed25519 public keys; check it for repeated entries."
-            )
+            raise InvalidInput("A roster lists distinct 32-byte Ed25519 public keys; check it for repeated entries.")
         object.__setattr__(self, "members", tuple(sorted(self.members)))
 
     @classmethod

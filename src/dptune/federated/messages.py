@@ -54,9 +54,7 @@ def unpack(message: bytes, stage: Stage, session: bytes, index: int, *, reply: b
     got, named, who = peek(message)
     if got is not stage or bool(message[0] & _REPLY) is not reply:
         kind = "reply" if message[0] & _REPLY else "request"
-        raise ProtocolError(
-            f"Expected a {stage.name} {'reply' if reply else 'request'}; got a {got.name} {kind}."
-        )
+        raise ProtocolError(f"Expected a {stage.name} {'reply' if reply else 'request'}; got a {got.name} {kind}.")
     if named != session:
         raise ProtocolError("The message belongs to another session.")
     if who != index:

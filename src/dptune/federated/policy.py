@@ -51,25 +51,19 @@ class Policy:
     def check(self, plan: VotePlan, spent: float = 0.0) -> None:
         """Refuse a plan that this client does not allow; ``spent`` is what its ledger already holds."""
         if plan.epsilon > self.max_epsilon:
-            raise Refused(
-                f"The vote costs epsilon {plan.epsilon:g}; this client allows {self.max_epsilon:g}."
-            )
+            raise Refused(f"The vote costs epsilon {plan.epsilon:g}; this client allows {self.max_epsilon:g}.")
         if plan.delta > self.max_delta:
             raise Refused(f"The vote costs delta {plan.delta:g}; this client allows {self.max_delta:g}.")
         if plan.clients < self.min_clients:
-            raise Refused(
-                f"The vote has {plan.clients} clients; this client takes part from {self.min_clients} on."
-            )
+            raise Refused(f"The vote has {plan.clients} clients; this client takes part from {self.min_clients} on.")
         agreed = self.clients if self.roster is None else len(self.roster.members)
         if agreed is not None and plan.clients != agreed:
             raise Refused(
-                f"The vote claims {plan.clients} clients, {agreed} were agreed; an overstated number "
-                "shrinks the noise."
+                f"The vote claims {plan.clients} clients, {agreed} were agreed; an overstated number shrinks the noise."
             )
         if plan.colluding < self.min_colluding:
             raise Refused(
-                f"The noise survives {plan.colluding} colluding clients; this client asks for "
-                f"{self.min_colluding}."
+                f"The noise survives {plan.colluding} colluding clients; this client asks for {self.min_colluding}."
             )
         if self.total_epsilon is not None and spent + plan.epsilon > self.total_epsilon:
             raise Refused(
@@ -107,9 +101,7 @@ class VoteLedger:
         with closing(self._connect()) as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                known = connection.execute(
-                    "SELECT 1 FROM charges WHERE session = ?", (session.hex(),)
-                ).fetchone()
+                known = connection.execute("SELECT 1 FROM charges WHERE session = ?", (session.hex(),)).fetchone()
                 if known:
                     raise Refused("This client has already voted in this session; a vote is cast once.")
                 (spent,) = connection.execute("SELECT TOTAL(epsilon) FROM charges").fetchone()

@@ -63,9 +63,7 @@ class DpHype:
         self.candidates = list(candidates)
         self.roster = roster if roster is None or isinstance(roster, Roster) else Roster.of(roster)
         if self.roster is not None and clients not in (None, len(self.roster.members)):
-            raise InvalidInput(
-                f"The roster has {len(self.roster.members)} members, 'clients' says {clients}."
-            )
+            raise InvalidInput(f"The roster has {len(self.roster.members)} members, 'clients' says {clients}.")
         self._clients = clients if self.roster is None else len(self.roster.members)
         self._settings = {"votes": votes, "epsilon": epsilon, "delta": delta, "dropout": dropout}
         self._colluding = colluding
@@ -107,9 +105,7 @@ class DpHype:
         plan = self.plan(self._clients or len(nodes))
         index_of = self._evaluate(grid, plan, nodes, evaluation_timeout)
         session = os.urandom(16)
-        server = SumServer(
-            plan.sum_plan(session, self.roster.digest if self.roster else NO_ROSTER), self.roster
-        )
+        server = SumServer(plan.sum_plan(session, self.roster.digest if self.roster else NO_ROSTER), self.roster)
         total = self._sum(grid, server, index_of, stage_timeout)
         statement = VoteStatement.of(
             plan,
@@ -150,14 +146,10 @@ class DpHype:
                 self.refused[node] = str(bad)
         if len(index_of) < (least := plan.sum_plan(bytes(16)).shape.minimum):
             reasons = "; ".join(sorted(set(self.refused.values()))) or "the others did not answer"
-            raise Aborted(
-                f"{len(index_of)} of {plan.clients} clients are ready, the plan needs {least}: {reasons}"
-            )
+            raise Aborted(f"{len(index_of)} of {plan.clients} clients are ready, the plan needs {least}: {reasons}")
         return index_of
 
-    def _sum(
-        self, grid: Grid, server: SumServer, index_of: dict[int, int], timeout: float
-    ) -> npt.NDArray[np.int64]:
+    def _sum(self, grid: Grid, server: SumServer, index_of: dict[int, int], timeout: float) -> npt.NDArray[np.int64]:
         node_of = {index: node for node, index in index_of.items()}
         requests = server.open()
         steps: list[Callable[[list[tuple[int, bytes]]], dict[int, bytes]]]

@@ -65,8 +65,7 @@ def parse_drops(texts: Sequence[str], clients: int) -> dict[Stage, int]:
             stage, count = Stage.KEYS, 0
         if not at or count < 0:
             raise InvalidInput(
-                f"'drop' must look like N@STAGE with STAGE 1 to 4 (or keys, shares, masked, unmask); got "
-                f"{text!r}."
+                f"'drop' must look like N@STAGE with STAGE 1 to 4 (or keys, shares, masked, unmask); got {text!r}."
             )
         drops[stage] = drops.get(stage, 0) + count
     if sum(drops.values()) > clients:
@@ -89,9 +88,7 @@ def federate(
     """Run one vote; row i of ``losses`` belongs to client i."""
     table = np.asarray(losses, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] != len(candidates):
-        raise InvalidInput(
-            f"Losses must have one row per client and {len(candidates)} columns; got {table.shape}."
-        )
+        raise InvalidInput(f"Losses must have one row per client and {len(candidates)} columns; got {table.shape}.")
     started = time.process_time()
     clients = table.shape[0]
     plan = VotePlan.calibrated(
@@ -103,9 +100,7 @@ def federate(
         dropout=dropout,
         colluding=colluding,
     )
-    identities = (
-        sorted((Identity.new() for _ in range(clients)), key=lambda one: one.public) if roster else None
-    )
+    identities = sorted((Identity.new() for _ in range(clients)), key=lambda one: one.public) if roster else None
     members = Roster.of(one.public for one in identities) if identities else None
     policy = Policy(epsilon, 3, max_delta=delta, clients=clients, min_colluding=colluding, roster=members)
     voters = [Voter(policy, None, identities[i] if identities else None) for i in range(clients)]

@@ -164,9 +164,7 @@ class SumClient:
         total = to_ring(values, plan.bits) + own
         for j in held:
             low, high = min(j, state.index), max(j, state.index)
-            mask = stream(
-                masking.derive(state.peers[j][32:], pair_purpose(b"mask", low, high)), plan.length, plan.bits
-            )
+            mask = stream(masking.derive(state.peers[j][32:], pair_purpose(b"mask", low, high)), plan.length, plan.bits)
             total = total + mask if state.index == low else total - mask
         state.held, state.done = held, Stage.MASKED
         return messages.pack(Stage.MASKED, plan.session, state.index, total.tobytes(), reply=True)
@@ -228,9 +226,7 @@ class SumClient:
                 or plan.roster != self._roster.digest
                 or len(self._roster.members) != plan.clients
             ):
-                raise ProtocolError(
-                    "The server's roster is not the one that this client pinned; nothing is sent."
-                )
+                raise ProtocolError("The server's roster is not the one that this client pinned; nothing is sent.")
             if self._roster.index(self._identity.public) != index:
                 raise ProtocolError("The server gave this client another member's index; nothing is sent.")
 
@@ -245,8 +241,7 @@ class SumClient:
     def _check_holders(self, plan: SumPlan, others: int) -> None:
         if others + 1 < plan.shape.threshold:
             raise ProtocolError(
-                f"Only {others} neighbours are left, the threshold is {plan.shape.threshold}; nothing is "
-                "sent."
+                f"Only {others} neighbours are left, the threshold is {plan.shape.threshold}; nothing is sent."
             )
         if plan.shape.complete and others + 1 < plan.shape.minimum:
             raise ProtocolError(
@@ -255,9 +250,7 @@ class SumClient:
 
     def _check_peers(self, plan: SumPlan, peers: dict[int, bytes]) -> None:
         if not peers.keys() <= set(plan.neighbours(self._state.index)):
-            raise ProtocolError(
-                "The server shows keys of a client that is not a neighbour in the public graph."
-            )
+            raise ProtocolError("The server shows keys of a client that is not a neighbour in the public graph.")
         self._check_holders(plan, len(peers))
         own = [Agreement(secret, b"").public for secret in (self._state.transport, self._state.masking)]
         every = [*own, *(row[:32] for row in peers.values()), *(row[32:] for row in peers.values())]

@@ -165,9 +165,7 @@ class SumServer:
     def _self_mask(self, owner: int, shares: dict[int, bytes]) -> Ring:
         key = self_mask_key(self.plan, owner, join(shares, self.plan.shape.threshold))
         if hashlib.sha256(key).digest() != self._commitments[owner]:
-            raise ProtocolError(
-                f"The shares of client {owner}'s self mask are wrong: a message was tampered with."
-            )
+            raise ProtocolError(f"The shares of client {owner}'s self mask are wrong: a message was tampered with.")
         return stream(key, self.plan.length, self.plan.bits)
 
     def _remove_pairs(self, total: Ring, dead: int, shares: dict[int, bytes]) -> None:
@@ -210,9 +208,7 @@ class SumServer:
                 if i not in expected:
                     raise ProtocolError(f"Client {i} was not asked at stage {stage.name}.")
                 if i in answered:
-                    raise ProtocolError(
-                        f"Client {i} answered stage {stage.name} twice; its first answer stands."
-                    )
+                    raise ProtocolError(f"Client {i} answered stage {stage.name} twice; its first answer stands.")
                 take(i, messages.unpack(message, stage, self.plan.session, i, reply=True))
                 answered.add(i)
             except ProtocolError as bad:

@@ -32,9 +32,7 @@ def candidates_digest(candidates: Sequence[Candidate]) -> str:
     try:
         text = json.dumps(list(candidates), sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as bad:
-        raise InvalidInput(
-            f"Candidates must be plain names, numbers and strings, to be sent as JSON: {bad}."
-        ) from bad
+        raise InvalidInput(f"Candidates must be plain names, numbers and strings, to be sent as JSON: {bad}.") from bad
     return hashlib.sha256(b"dptune candidates 1" + text.encode()).hexdigest()
 
 
@@ -130,11 +128,7 @@ class VotePlan:
 
     def spent(self, contributors: int | None = None) -> float:
         """Return the exact epsilon when this many clients added noise (by default: the fewest allowed)."""
-        alive = (
-            topology(self.clients, self.dropout, self.colluding).minimum
-            if contributors is None
-            else contributors
-        )
+        alive = topology(self.clients, self.dropout, self.colluding).minimum if contributors is None else contributors
         vote = RingVote(self.candidates, self.votes, self.scale, self.sigma, alive - self.colluding)
         return _epsilon(vote, self.delta)
 

@@ -35,16 +35,12 @@ class Voter:
         self._choices: list[int] = []
         self._sum: SumClient | None = None
 
-    def agree(
-        self, plan: VotePlan, candidates: Sequence[Candidate], own: Sequence[Candidate] | None = None
-    ) -> None:
+    def agree(self, plan: VotePlan, candidates: Sequence[Candidate], own: Sequence[Candidate] | None = None) -> None:
         """Check a proposed vote against the policy before any evaluation; ``own`` pins the candidates."""
         if candidates_digest(candidates) != plan.digest or len(candidates) != plan.candidates:
             raise ProtocolError("The candidate list does not match the plan that the server announces.")
         if own is not None and candidates_digest(own) != plan.digest:
-            raise Refused(
-                "The server's candidates differ from this client's own list; votes would not add up."
-            )
+            raise Refused("The server's candidates differ from this client's own list; votes would not add up.")
         self._policy.check(plan, self._ledger.spent()[0] if self._ledger else 0.0)
         self._plan = plan
 
@@ -53,9 +49,7 @@ class Voter:
         if self._plan is None:
             raise ProtocolError("A client evaluates after it has agreed to a plan.")
         if len(losses) != self._plan.candidates:
-            raise ProtocolError(
-                f"{len(losses)} losses for {self._plan.candidates} candidates; return one for each."
-            )
+            raise ProtocolError(f"{len(losses)} losses for {self._plan.candidates} candidates; return one for each.")
         self._choices = best(losses, self._plan.votes)
 
     def failed(self) -> None:

@@ -23,9 +23,7 @@ __all__ = ["ballot", "best", "check_votes"]
 def check_votes(votes: int, candidates: int) -> None:
     """Refuse a number of votes that leaves no choice."""
     _validate.integer("candidates", candidates, 2, hint="A vote needs something to choose from.")
-    _validate.integer(
-        "votes", votes, 1, candidates, hint="A client cannot vote for more candidates than there are."
-    )
+    _validate.integer("votes", votes, 1, candidates, hint="A client cannot vote for more candidates than there are.")
     if votes == candidates:
         raise InvalidInput(
             f"'votes' equals the number of candidates ({candidates}): every ballot would be the same and "
