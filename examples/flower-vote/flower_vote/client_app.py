@@ -31,7 +31,12 @@ def _partition(context: Context) -> tuple[int, int]:
     return int(context.node_config["partition-id"]), int(context.node_config["num-partitions"])
 
 
-@ballot(app, policy=Policy(max_epsilon=4, min_clients=5), ledger=_ledger, candidates=CANDIDATES)
+def _policy(context: Context) -> Policy:
+    # What this client allows is its own setting (--node-config 'max-epsilon=1.0'), never the server's.
+    return Policy(max_epsilon=float(context.node_config.get("max-epsilon", 4.0)), min_clients=5)
+
+
+@ballot(app, policy=_policy, ledger=_ledger, candidates=CANDIDATES)
 def losses(candidates: Sequence[Mapping[str, Any]], context: Context) -> Sequence[float]:
     """Train every candidate on this client's records and return one validation loss for each."""
     x, y, x_held, y_held = load(*_partition(context))
