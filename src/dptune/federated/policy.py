@@ -78,20 +78,21 @@ class VoteLedger:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(self._connect()) as connection, connection:
-            connection.execute(
-                "CREATE TABLE IF NOT EXISTS charges (session TEXT PRIMARY KEY, subject TEXT NOT NULL, "
-                "epsilon REAL NOT NULL, delta REAL NOT NULL, clients INTEGER NOT NULL, at TEXT NOT NULL)"
-            )
 
     def _connect(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS charges (session TEXT PRIMARY KEY, subject TEXT NOT NULL, "
+            "epsilon REAL NOT NULL, delta REAL NOT NULL, clients INTEGER NOT NULL, at TEXT NOT NULL)"
+        )
         return connection
 
     def spent(self) -> tuple[float, float]:
         """Return the sums of epsilon and delta so far (basic composition)."""
+        if not self.path.exists():
+            return 0.0, 0.0
         with closing(self._connect()) as connection:
             row = connection.execute("SELECT TOTAL(epsilon), TOTAL(delta) FROM charges").fetchone()
         return float(row[0]), float(row[1])

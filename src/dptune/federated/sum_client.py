@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -261,7 +261,7 @@ class SumClient:
 
     def freeze(self) -> bytes:
         """Return the state as bytes, to be kept on this client only: it contains secrets."""
-        values = asdict(self._state)
+        values = vars(self._state)
         return json.dumps(values, default=lambda raw: base64.b64encode(raw).decode()).encode()
 
     def thaw(self, frozen: bytes) -> None:
