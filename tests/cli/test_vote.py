@@ -7,25 +7,21 @@ import subprocess
 import sys
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from dptune.cli.vote import vote
+from dptune.cli import main
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 
-app = typer.Typer()
-app.command()(vote)
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["vote", *arguments])
+    out, error = capsys.readouterr()
+    return code, out, error
 
 
-def run(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, arguments)
-    return result.exit_code, result.stdout, result.stderr
-
-
-def test_json() -> None:
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(
-        "--clients", "40", "--candidates", "20", "--epsilon", "3", "--drop", "4@2", "--drop", "4@4", "--json"
+        capsys, "--clients", "40", "--candidates", "20", "--epsilon", "3", "--drop", "4@2", "--drop", "4@4", "--json"
     )
     assert code == 0
     answer = json.loads(out)
@@ -35,8 +31,8 @@ def test_json() -> None:
     assert answer["statement"]["contributed"] == 36
 
 
-def test_text_names_the_mode() -> None:
-    code, out, _ = run("--clients", "12", "--candidates", "8", "--votes", "2", "--roster")
+def test_text_names_the_mode(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--clients", "12", "--candidates", "8", "--votes", "2", "--roster")
     assert code == 0
     assert "pinned roster" in out
     assert "bytes up" in out
@@ -62,8 +58,10 @@ def test_text_names_the_mode() -> None:
         (["--dropout", "1"], "dropout"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], match: str) -> None:
-    code, out, error = run("--clients", "20", "--candidates", "20", *arguments)
+def test_bad_input_is_one_line_and_exit_code_2(
+    arguments: list[str], match: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, error = run(capsys, "--clients", "20", "--candidates", "20", *arguments)
     assert (code, out) == (2, "")
     assert error.count("\n") == 1
     assert match in error
@@ -73,9 +71,9 @@ def test_without_the_extra_the_core_imports_and_the_command_says_what_to_install
     code = (
         "import sys\n"
         "for name in ('cryptography', 'flwr', 'ray'): sys.modules[name] = None\n"
-        "import dptune, dptune.federated, typer\n"
-        "from dptune.cli.vote import vote\n"
-        "typer.run(vote)\n"
+        "import dptune, dptune.federated\n"
+        "from dptune.cli import main\n"
+        "sys.exit(main(['vote']))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2

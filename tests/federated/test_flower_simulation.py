@@ -16,8 +16,19 @@ pytest.importorskip("ray", reason="the extra 'flower' is not installed")
 @pytest.mark.parametrize("extra", [[], ["--roster", "--drop", "2@3", "--drop", "1@4"]])
 def test_a_vote_through_flowers_simulation(extra: list[str]) -> None:
     # In a process of its own: Ray leaves threads and sockets behind that a test session should not inherit.
-    code = "import typer; from dptune.cli.vote import vote; typer.run(vote)"
-    command = [sys.executable, "-c", code, "--flower", "--clients", "20", "--candidates", "10", "--votes", "1"]
+    command = [
+        sys.executable,
+        "-c",
+        "from dptune.cli import main; main()",
+        "vote",
+        "--flower",
+        "--clients",
+        "20",
+        "--candidates",
+        "10",
+        "--votes",
+        "1",
+    ]
     command += ["--good", "1", "--sd", "0.05", "--epsilon", "8", "--json", *extra]
     done = subprocess.run(
         command,

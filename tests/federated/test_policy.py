@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dptune.errors import InvalidInput
+from dptune.federated import messages
 from dptune.federated.errors import ProtocolError, Refused
 from dptune.federated.keys import Identity, Roster
 from dptune.federated.plan import SumPlan
@@ -119,6 +120,28 @@ def test_a_client_rolled_back_to_an_earlier_state_does_not_vote_twice(tmp_path: 
     again.thaw(frozen)
     with pytest.raises(Refused, match="already voted"):
         again.answer(requests[0])
+
+
+def test_two_requests_processed_at_once_get_one_answer(tmp_path: Path) -> None:
+    # A framework may start two workers from the same saved state; the ledger lets one of them answer.
+    voters, ledgers, requests = voters_at_masked_stage(tmp_path)
+    server_view = [(i, voters[i].answer(r)) for i, r in requests.items()]
+    frozen = voters[0].freeze()
+    assert b'"choices": []' in frozen
+    index = messages.peek(server_view[0][1])[2]
+    others = [j for j in range(10) if j != index]
+    session = messages.peek(requests[0])[1]
+
+    def unmask(dead: list[int]) -> bytes:
+        alive = messages.pack_rows({j: b"" for j in others if j not in dead})
+        body = messages.pack_count(10 - len(dead)) + alive + messages.pack_rows(dict.fromkeys(dead, b""))
+        return messages.pack(messages.Stage.UNMASK, session, index, body, reply=False)
+
+    twin = Voter(Policy(1, 3), ledgers[0])
+    twin.thaw(frozen)
+    assert voters[0].answer(unmask([]))
+    with pytest.raises(Refused, match="answered once"):
+        twin.answer(unmask(others[:2]))
 
 
 def test_the_sum_waits_for_the_evaluation() -> None:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import typer
 
 from dptune.cli.plan import plan
+from dptune.cli.reproduce import reproduce
+from dptune.cli.vote import vote
 from dptune.errors import DptuneError
 
 __all__ = ["app", "main"]
@@ -30,6 +32,8 @@ def _about() -> None:
 
 
 app.command()(plan)
+app.command()(vote)
+app.command()(reproduce)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,12 +7,9 @@ The losses are simulated, the protocol, the noise and the account are real. Erro
 from __future__ import annotations
 
 import json
-import sys
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
-
-from dptune.errors import DptuneError
 
 __all__ = ["vote"]
 
@@ -35,32 +32,27 @@ def vote(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Choose one configuration by a private vote of simulated clients."""
-    try:
-        from dptune.federated import simulate  # noqa: PLC0415 - needs the extra 'flower'
-    except ImportError as missing:
-        _stop(str(missing))
-    try:
-        drops = simulate.parse_drops(drop or [], clients)
-        losses = simulate.simulated_losses(clients, candidates, good=good, deviation=sd, seed=seed)
-        names = [{"candidate": j} for j in range(candidates)]
-        run = simulate.federate
-        if flower:
-            from dptune.federated import flower_simulation  # noqa: PLC0415 - needs Ray
+    from dptune.federated import simulate  # noqa: PLC0415 - needs the extra 'flower'
 
-            run = flower_simulation.federate
-        result = run(
-            losses,
-            names,
-            votes=votes,
-            epsilon=epsilon,
-            delta=delta,
-            dropout=dropout,
-            colluding=colluding,
-            drop=drops,
-            roster=roster,
-        )
-    except DptuneError as bad:
-        _stop(str(bad))
+    drops = simulate.parse_drops(drop or [], clients)
+    losses = simulate.simulated_losses(clients, candidates, good=good, deviation=sd, seed=seed)
+    names = [{"candidate": j} for j in range(candidates)]
+    run = simulate.federate
+    if flower:
+        from dptune.federated import flower_simulation  # noqa: PLC0415 - needs Ray
+
+        run = flower_simulation.federate
+    result = run(
+        losses,
+        names,
+        votes=votes,
+        epsilon=epsilon,
+        delta=delta,
+        dropout=dropout,
+        colluding=colluding,
+        drop=drops,
+        roster=roster,
+    )
     answer = {
         "chosen": result.chosen,
         "good": result.chosen < good,
@@ -77,8 +69,3 @@ def vote(
     print(f"cost         {result.cpu_seconds:.2f} s of CPU in all")
     print(f"traffic      {result.bytes_up:,.0f} bytes up, {result.bytes_down:,.0f} down, per client")
     print(result.statement)
-
-
-def _stop(message: str) -> NoReturn:
-    print(f"dptune vote: {' '.join(message.split())}", file=sys.stderr)
-    raise typer.Exit(2)

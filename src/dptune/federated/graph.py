@@ -91,7 +91,8 @@ def topology(clients: int, dropout: float, colluding: int) -> Topology:
             "ask for more clients, or declare less dropout or fewer colluders."
         )
     floor = 2 * math.ceil(math.log2(n))
-    for degree in range(floor, n - 1, 2):
+    # Beyond three quarters of all clients the complete graph costs little more, and lets clients count survivors.
+    for degree in range(floor, 3 * (n - 1) // 4, 2):
         threshold = (degree + 1 + corrupt) // 2 + 1
         if threshold > degree:
             continue

@@ -74,7 +74,10 @@ class Policy:
 
 
 class VoteLedger:
-    """A file of charges, one line per vote; durable before anything leaves."""
+    """A file of charges, one line per vote, and of stages answered; durable before anything leaves.
+
+    The file, not the memory of a process, decides what was answered: a framework may run two messages at once.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -86,6 +89,10 @@ class VoteLedger:
         connection.execute(
             "CREATE TABLE IF NOT EXISTS charges (session TEXT PRIMARY KEY, subject TEXT NOT NULL, "
             "epsilon REAL NOT NULL, delta REAL NOT NULL, clients INTEGER NOT NULL, at TEXT NOT NULL)"
+        )
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS answers (session TEXT NOT NULL, stage INTEGER NOT NULL, "
+            "PRIMARY KEY (session, stage))"
         )
         return connection
 
@@ -122,3 +129,11 @@ class VoteLedger:
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
+
+    def answer_once(self, session: bytes, stage: int) -> None:
+        """Write down that a stage is being answered; refuse the second time, whoever asks and however close."""
+        with closing(self._connect()) as connection:
+            try:
+                connection.execute("INSERT INTO answers VALUES (?, ?)", (session.hex(), int(stage)))
+            except sqlite3.IntegrityError as again:
+                raise Refused(f"Stage {int(stage)} was already answered; a stage is answered once.") from again

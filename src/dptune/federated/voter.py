@@ -33,6 +33,7 @@ class Voter:
         self._identity = identity
         self._plan: VotePlan | None = None
         self._choices: list[int] = []
+        self._ready = False
         self._sum: SumClient | None = None
 
     def agree(self, plan: VotePlan, candidates: Sequence[Candidate], own: Sequence[Candidate] | None = None) -> None:
@@ -51,6 +52,7 @@ class Voter:
         if len(losses) != self._plan.candidates:
             raise ProtocolError(f"{len(losses)} losses for {self._plan.candidates} candidates; return one for each.")
         self._choices = best(losses, self._plan.votes)
+        self._ready = True
 
     def failed(self) -> None:
         """Vote by lot: a failure is a function of the data and must look like any other ballot."""
@@ -60,14 +62,19 @@ class Voter:
     def answer(self, request: bytes) -> bytes:
         """Answer one stage of the secure sum."""
         plan = self._plan
-        if plan is None or not self._choices:
+        if plan is None or not self._ready:
             raise ProtocolError("The sum was asked for before this client was ready.")
         if self._sum is None:
             self._sum = self._summing(plan)
         stage, session, _ = messages.peek(request)
-        if stage is not Stage.MASKED:
-            return self._sum.answer(request)
-        return self._sum.masked(request, lambda: self._pay_and_fill(plan, session))
+        if stage is Stage.MASKED:
+            reply = self._sum.masked(request, lambda: self._pay_and_fill(plan, session))
+            self._choices = []
+        else:
+            reply = self._sum.answer(request)
+        if self._ledger is not None:
+            self._ledger.answer_once(session, stage)
+        return reply
 
     def _pay_and_fill(self, plan: VotePlan, session: bytes) -> npt.NDArray[np.int64]:
         if self._ledger is not None:
@@ -84,6 +91,7 @@ class Voter:
         state = {
             "plan": self._plan.to_json() if self._plan else "",
             "choices": self._choices,
+            "ready": self._ready,
             "sum": self._sum.freeze().decode() if self._sum else "",
         }
         return json.dumps(state).encode()
@@ -92,7 +100,7 @@ class Voter:
         """Continue from a frozen state."""
         state = json.loads(frozen)
         self._plan = VotePlan.from_json(state["plan"]) if state["plan"] else None
-        self._choices = list(state["choices"])
+        self._choices, self._ready = list(state["choices"]), bool(state["ready"])
         if state["sum"] and self._plan is not None:
             self._sum = self._summing(self._plan)
             self._sum.thaw(state["sum"].encode())
