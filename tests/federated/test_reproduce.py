@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dptune.federated._linear import LinearBank
-from dptune.federated.reproduce import hype_fig2, hype_fig4
+from dptune.federated.reproduce import hype_fig2, hype_fig4, hype_scales
 
 
 def test_figure_2_at_a_quarter_of_the_budget() -> None:
@@ -26,6 +26,15 @@ def test_figure_2_at_a_quarter_of_the_budget() -> None:
 def test_voting_for_all_is_guessing() -> None:
     table = hype_fig2(clients=20, candidates=20, good=5, votes=(20,), epsilons=(1.0,), repetitions=2000)
     assert float(table.as_dicts()[0]["success"]) == pytest.approx(0.25, abs=5 * 0.0097)
+
+
+def test_the_papers_five_scales() -> None:
+    rows = hype_scales().as_dicts()
+    assert [row["exact"] for row in rows] == pytest.approx([97.24, 42.01, 22.24, 11.80, 4.40], abs=0.005)
+    # Its own account, over all orders, gives its list to within five percent.
+    assert [row["by Renyi"] for row in rows] == pytest.approx([row["paper"] for row in rows], rel=0.05)
+    assert all(float(row["ring epsilon"]) <= float(row["epsilon"]) for row in rows)
+    assert all(float(row["eps if variance"]) > 2 * float(row["epsilon"]) for row in rows)
 
 
 def test_candidates_trained_together_equal_candidates_trained_alone() -> None:

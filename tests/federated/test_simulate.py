@@ -39,10 +39,26 @@ def test_the_statement_accounts_for_the_noise_that_was_added() -> None:
     assert statement.epsilon == RingVote(20, 5, plan.scale, plan.sigma, 27 - 2).epsilon(1e-5)
 
 
-@pytest.mark.parametrize("n", [5, 50, 250])
-@pytest.mark.parametrize("votes", [1, 5])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-@pytest.mark.parametrize(("dropout", "colluding"), [(0.0, 1), (0.2, 2)])
+@pytest.mark.parametrize(
+    ("n", "votes", "epsilon", "dropout", "colluding"),
+    [
+        (5, 1, 1.0, 0.2, 1),
+        (5, 5, 3.0, 0.0, 1),
+        (5, 5, 0.1, 0.2, 2),
+        (50, 1, 0.1, 0.2, 1),
+        (50, 1, 3.0, 0.2, 1),
+        (50, 5, 0.25, 0.0, 1),
+        (50, 5, 1.0, 0.3, 10),
+        (50, 25, 0.5, 0.2, 2),
+        (50, 99, 1.0, 0.2, 1),
+        (250, 1, 0.25, 0.2, 1),
+        (250, 5, 0.1, 0.2, 1),
+        (250, 5, 1.0, 0.2, 1),
+        (250, 5, 3.0, 0.2, 1),
+        (250, 5, 3.0, 0.45, 25),
+        (250, 25, 1.0, 0.1, 50),
+    ],
+)
 def test_the_exact_account_of_honest_survivors_is_within_budget(
     n: int, votes: int, epsilon: float, dropout: float, colluding: int
 ) -> None:
