@@ -29,6 +29,7 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/tightness.py
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/federated.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/figures.py

@@ -123,17 +123,18 @@ def test_a_vote_over_flower(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("turn", [1, 2, 3, 4, 5])
 def test_lost_nodes_count_as_dropouts(tmp_path: Path, turn: int) -> None:
-    grid = InMemoryGrid(app_with(tmp_path, Policy(4, 10)), 30, lost=lambda node, now: node < 6 and now >= turn)
-    params, statement = DpHype(CANDIDATES, votes=1, epsilon=4).start(grid)
+    grid = InMemoryGrid(app_with(tmp_path, Policy(8, 10)), 15, lost=lambda node, now: node < 3 and now >= turn)
+    # Twelve votes for one candidate against noise of deviation about .9 at epsilon 8.
+    params, statement = DpHype(CANDIDATES, votes=1, epsilon=8).start(grid)
     assert params == {"lr": 0.01, "momentum": 0.9}
-    assert statement.contributed == (30 if turn == 5 else 24)
+    assert statement.contributed == (15 if turn == 5 else 12)
 
 
 @pytest.mark.parametrize("turn", [1, 2, 3, 4, 5])
 def test_one_lost_node_too_many_aborts(tmp_path: Path, turn: int) -> None:
-    grid = InMemoryGrid(app_with(tmp_path, Policy(4, 10)), 30, lost=lambda node, now: node < 7 and now >= turn)
-    with pytest.raises(Aborted, match="the plan needs 24"):
-        DpHype(CANDIDATES, votes=1, epsilon=4).start(grid)
+    grid = InMemoryGrid(app_with(tmp_path, Policy(8, 10)), 15, lost=lambda node, now: node < 4 and now >= turn)
+    with pytest.raises(Aborted, match="the plan needs 12"):
+        DpHype(CANDIDATES, votes=1, epsilon=8).start(grid)
 
 
 def test_a_vote_with_a_roster(tmp_path: Path) -> None:

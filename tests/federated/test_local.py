@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from dptune.errors import InvalidInput
-from dptune.federated.local import dirichlet_partition, iid_partition, losses_of, paper_candidates
+from dptune.federated.local import dirichlet_partition, iid_partition, losses_of, paper_candidates, trainer_losses
 
 
 def test_table_three_has_a_hundred_candidates() -> None:
@@ -64,3 +65,22 @@ def test_a_candidate_that_fails_ranks_last() -> None:
     losses = losses_of([{"lr": 0.5}, {"lr": 2.0}], fit, lambda model: model + 1)
     assert losses[0] == 1.5
     assert math.isnan(losses[1])
+
+
+class _Run(NamedTuple):
+    model: float
+    score: float
+
+
+class _NearestLevel:
+    """A tiny trainer: its model is a level, its score is how near that lies to the data's mean."""
+
+    def fit(self, params: Mapping[str, Any], data: Any, rng: np.random.Generator) -> _Run:
+        return _Run(params["level"], -abs(params["level"] - float(np.mean(data))))
+
+
+def test_a_trainer_gives_one_loss_per_candidate() -> None:
+    candidates = [{"level": level} for level in (0.0, 1.0, 5.0)] + [{}]
+    losses = trainer_losses(_NearestLevel(), candidates, [1.0, 1.0, 4.0])
+    assert losses[:3] == [2.0, 1.0, 3.0]
+    assert math.isnan(losses[3])

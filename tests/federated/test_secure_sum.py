@@ -73,7 +73,7 @@ def up_to(stage: Stage, plan: SumPlan) -> tuple[SumServer, list[SumClient], dict
     return server, clients, requests
 
 
-@pytest.mark.parametrize("n", [3, 4, 5, 8, 13, 33, 50])
+@pytest.mark.parametrize("n", [3, 4, 5, 8, 13, 33, 50, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("stage", list(Stage))
 @pytest.mark.parametrize("amount", ["none", "some", "all allowed"])
 def test_exact_under_dropout(n: int, stage: Stage, amount: str) -> None:

@@ -14,8 +14,7 @@ from typing import Any
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from dptune.federated.client_app import ballot
-from dptune.federated.policy import Policy
+from dptune.federated import Policy, ballot
 from flower_vote.task import CANDIDATES, load, loss, new_model, train
 
 app = ClientApp()

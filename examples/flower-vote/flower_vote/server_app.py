@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from dptune.federated.server_app import DpHype
+from dptune.federated import DpHype
 from flower_vote.task import CANDIDATES, new_model
 
 app = ServerApp()

@@ -7,6 +7,7 @@ never handed out.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 
@@ -50,31 +51,22 @@ def split(secret: bytes, holders: Sequence[int], threshold: int, random: Random 
     for holder in holders:
         x, value = holder + 1, 0
         for coefficient in high_to_low:
-            value = (value + coefficient) * x % PRIME
+            value = (value + coefficient) * x  # x is small: one reduction at the end is cheaper than one a step
         shares[holder] = ((value + constant) % PRIME).to_bytes(SHARE_BYTES, "big")
     return shares
 
 
 def _lagrange_at_zero(points: Sequence[int]) -> list[int]:
     """Weights of interpolation at zero, with one modular inversion for all of them."""
-    denominators = []
-    for i, x in enumerate(points):
-        product = x
-        for j, other in enumerate(points):
-            if j != i:
-                product = product * (other - x) % PRIME
-        denominators.append(product)
+    denominators = [x * math.prod(other - x for other in points if other != x) % PRIME for x in points]
     running, prefix = 1, []
     for value in denominators:
         prefix.append(running)
         running = running * value % PRIME
-    inverse = pow(running, -1, PRIME)
-    everything = 1
-    for x in points:
-        everything = everything * x % PRIME
+    inverse = pow(running, -1, PRIME) * math.prod(points) % PRIME
     weights = [0] * len(points)
     for i in reversed(range(len(points))):
-        weights[i] = everything * inverse % PRIME * prefix[i] % PRIME
+        weights[i] = inverse * prefix[i] % PRIME
         inverse = inverse * denominators[i] % PRIME
     return weights
 

@@ -1,7 +1,7 @@
 """The simulated federation of ``dptune vote --flower``: the same vote through Flower's own simulation.
 
-Needs Ray (it comes with the extra ``flower``). Clients that are told to drop out answer with an error, as a
-crashed client does.
+Needs Ray (it comes with the extra ``flower``). Clients that are told to drop out answer with an error, as a crashed
+client does. The CPU seconds that it reports are this process's; Ray's workers are not in them.
 """
 
 from __future__ import annotations

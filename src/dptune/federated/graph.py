@@ -121,6 +121,7 @@ def _circle(seed: bytes, clients: int) -> tuple[tuple[int, ...], tuple[int, ...]
     return tuple(order), tuple(places)
 
 
+@lru_cache(maxsize=8192)
 def neighbours(seed: bytes, shape: Topology, client: int) -> tuple[int, ...]:
     """Return the neighbours of ``client``, in increasing order: a public function of the seed."""
     n = shape.clients

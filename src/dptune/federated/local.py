@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from dptune import _validate
 from dptune.errors import InvalidInput
 from dptune.federated.vote_plan import Candidate
 
-__all__ = ["dirichlet_partition", "iid_partition", "losses_of", "paper_candidates"]
+__all__ = ["dirichlet_partition", "iid_partition", "losses_of", "paper_candidates", "trainer_losses"]
 
 Indices = npt.NDArray[np.int64]
 _log = logging.getLogger("dptune.federated")
@@ -79,3 +79,16 @@ def losses_of(
             _log.exception("A candidate failed on this client; it ranks last.")
             losses.append(math.nan)
     return losses
+
+
+class _Trainer(Protocol):
+    def fit(self, params: Mapping[str, Any], data: Any, rng: np.random.Generator) -> Any:
+        """Train once; the outcome has a ``score``, larger is better."""
+
+
+def trainer_losses(
+    trainer: _Trainer, candidates: Sequence[Candidate], data: Any, rng: np.random.Generator | None = None
+) -> list[float]:
+    """Return one loss per candidate from a trainer of dptune, private or not: minus its score on this client."""
+    generator = np.random.default_rng() if rng is None else rng
+    return losses_of(candidates, lambda params: trainer.fit(params, data, generator), lambda run: -float(run.score))
