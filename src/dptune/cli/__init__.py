@@ -11,7 +11,9 @@ from collections.abc import Sequence
 
 import typer
 
+from dptune.cli.demo import demo
 from dptune.cli.plan import plan
+from dptune.cli.price import price
 from dptune.cli.reproduce import reproduce
 from dptune.cli.vote import vote
 from dptune.errors import DptuneError
@@ -31,6 +33,8 @@ def _about() -> None:
     """Differentially private hyperparameter tuning with one honest budget."""
 
 
+app.command()(demo)
+app.command()(price)
 app.command()(plan)
 app.command()(vote)
 app.command()(reproduce)
