@@ -20,6 +20,7 @@ from dptune.federated.client_app import ballot, only_votes
 from dptune.federated.errors import Aborted
 from dptune.federated.flower_wire import MESSAGE_TYPE, RECORD, read, reply_with, request
 from dptune.federated.keys import Identity, Roster
+from dptune.federated.messages import peek
 from dptune.federated.policy import Policy, VoteLedger
 from dptune.federated.server_app import DpHype
 
@@ -84,8 +85,18 @@ class InMemoryGrid(Grid):
             reply = self._app(message, self.contexts[node])
         except Exception as bad:
             reply = Message(Error(code=1, reason=str(bad)), reply_to=message)
+        return self.stamp(reply, node)
+
+    @staticmethod
+    def stamp(reply: Message, node: int) -> Message:
+        """Name the sender, as the transport does."""
         reply.metadata.__dict__["_src_node_id"] = node
         return reply
+
+    def index_of(self, node: int) -> int:
+        """Return the index that the server gave to a node."""
+        bodies = [read(m).get("request") for m in self.sent if m.metadata.dst_node_id == node]
+        return next(peek(body)[2] for body in bodies if isinstance(body, bytes))
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         self._turn += 1
@@ -162,6 +173,21 @@ def test_a_node_outside_the_roster_is_refused(tmp_path: Path) -> None:
     vote = DpHype(CANDIDATES, votes=1, epsilon=4, roster=roster)
     assert vote.start(InMemoryGrid(app, 12)).statement.contributed == 11
     assert vote.refused == {103: "This identity is not on the roster; ask the vote's organiser to add it."}
+
+
+def test_a_forged_reply_counts_as_dropout_and_says_why(tmp_path: Path) -> None:
+    class Tampering(InMemoryGrid):
+        def deliver(self, message: Message) -> Message:
+            reply = super().deliver(message)
+            answer = read(reply).get("answer")
+            if message.metadata.dst_node_id == 103 and isinstance(answer, bytes) and answer[0] == 0x83:
+                return self.stamp(reply_with(message, {"answer": answer[:-4]}), 103)
+            return reply
+
+    vote = DpHype(CANDIDATES, votes=1, epsilon=8)
+    grid = Tampering(app_with(tmp_path, Policy(8, 10)), 15)
+    assert vote.start(grid).statement.contributed == 14
+    assert vote.refused == {103: f"Client {grid.index_of(103)} sent 20 bytes of masked values instead of 24."}
 
 
 def test_nothing_but_votes_leaves_a_client(tmp_path: Path) -> None:

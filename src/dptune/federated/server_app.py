@@ -57,9 +57,7 @@ class DpHype:
         clients: int | None = None,
         roster: Roster | Iterable[bytes] | None = None,
     ) -> None:
-        """``clients`` is the agreed number (by default: all connected nodes); ``roster`` asks for signed
-        keys.
-        """
+        """``clients`` is the agreed number (by default all connected nodes); ``roster`` asks for signed keys."""
         self.candidates = list(candidates)
         self.roster = roster if roster is None or isinstance(roster, Roster) else Roster.of(roster)
         if self.roster is not None and clients not in (None, len(self.roster.members)):
@@ -154,20 +152,18 @@ class DpHype:
         requests = server.open()
         steps: list[Callable[[list[tuple[int, bytes]]], dict[int, bytes]]]
         steps = [server.keys, server.shares, server.masked]
-        for step in steps:
-            requests = step(self._stage(grid, requests, node_of, index_of, timeout))
-        return server.unmask(self._stage(grid, requests, node_of, index_of, timeout))
+        try:
+            for step in steps:
+                requests = step(self._stage(grid, requests, index_of, timeout))
+            return server.unmask(self._stage(grid, requests, index_of, timeout))
+        finally:
+            self.refused |= {node_of[i]: reason for i, reason in server.refused.items() if i in node_of}
 
     def _stage(
-        self,
-        grid: Grid,
-        requests: dict[int, bytes],
-        node_of: dict[int, int],
-        index_of: dict[int, int],
-        timeout: float,
+        self, grid: Grid, requests: dict[int, bytes], index_of: dict[int, int], timeout: float
     ) -> list[tuple[int, bytes]]:
         asked: dict[int, dict[str, Value]]
-        asked = {node_of[i]: {"request": body} for i, body in requests.items() if i in node_of}
+        asked = {node: {"request": requests[i]} for node, i in index_of.items() if i in requests}
         answers = []
         for node, reply in self._ask(grid, asked, timeout, count=True):
             if isinstance(answer := reply.get("answer"), bytes):
