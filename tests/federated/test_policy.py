@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -163,6 +164,17 @@ def test_a_sum_of_something_else_is_refused() -> None:
     larger = SumPlan(bytes(16), 40, 8, 32, 0.2, 1, plan_for().subject)
     with pytest.raises(ProtocolError, match="plans for 40 clients, this client for 10"):
         voter.answer(SumServer(larger).open()[0])
+
+
+@pytest.mark.parametrize("terms", [{"dropout": 0.6}, {"colluding": 2}, {"length": 9}, {"bits": 64}])
+def test_a_sum_on_other_terms_than_the_vote_is_refused(terms: dict[str, Any]) -> None:
+    # With more dropout in the sum than in the vote, a server could open a sum that holds too little noise.
+    voter = Voter(Policy(1, 3), None)
+    voter.agree(plan_for(), CANDIDATES)
+    voter.failed()
+    other = dataclasses.replace(plan_for().sum_plan(bytes(16)), **terms)
+    with pytest.raises(ProtocolError, match="other terms"):
+        voter.answer(SumServer(other).open()[0])
 
 
 def test_plans_travel_as_text() -> None:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -64,19 +64,25 @@ class _State:
 
 
 class SumClient:
-    """One client in one sum; ``clients`` and ``subject`` pin what the server may claim."""
+    """One client in one sum; ``clients``, ``subject`` and ``terms`` pin what the server may claim.
+
+    ``terms`` is the plan that this client agreed to, under any session: with less dropout declared than agreed a server
+    could not do harm, with more it could open a sum that holds less noise than was paid for.
+    """
 
     def __init__(
         self,
         *,
         clients: int,
         subject: bytes,
+        terms: SumPlan | None = None,
         identity: Identity | None = None,
         roster: Roster | None = None,
         random: Random = os.urandom,
     ) -> None:
         self._clients = clients
         self._subject = subject
+        self._terms = terms
         self._identity = identity
         self._roster = roster
         self._random = random
@@ -217,6 +223,11 @@ class SumClient:
             )
         if plan.subject != self._subject:
             raise ProtocolError("The server sums something else than this client agreed to; nothing is sent.")
+        if self._terms is not None and replace(self._terms, session=plan.session, roster=plan.roster) != plan:
+            raise ProtocolError(
+                "The server's sum has other terms (dropout, colluders, length or ring) than the vote that this client "
+                "agreed to; nothing is sent."
+            )
         if (self._roster is None) != (plan.roster == NO_ROSTER):
             ours, theirs = ("a roster", "open mode") if self._roster else ("open mode", "a roster")
             raise ProtocolError(f"This client asks for {ours}, the server for {theirs}; nothing is sent.")

@@ -83,7 +83,11 @@ class Voter:
 
     def _summing(self, plan: VotePlan) -> SumClient:
         return SumClient(
-            clients=plan.clients, subject=plan.subject, identity=self._identity, roster=self._policy.roster
+            clients=plan.clients,
+            subject=plan.subject,
+            terms=plan.sum_plan(bytes(16)),
+            identity=self._identity,
+            roster=self._policy.roster,
         )
 
     def freeze(self) -> bytes:
