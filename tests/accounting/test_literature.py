@@ -290,7 +290,8 @@ def test_ours_is_never_above_a_published_bound(base: Cost) -> None:
 
 @pytest.mark.parametrize("base", [PureDp(0.5), PureDp(2.0), Laplace(0.7)], ids=str)
 def test_ours_is_never_above_a_bound_for_pure_bases(base: Cost) -> None:
-    # Here Theorem 3 is already exact to within the outward rounding of the hull, about 2e-5 of epsilon.
+    # Here the hull has little more than one edge, so ours and Theorem 3 nearly coincide, and the outward rounding of
+    # the hull can put ours above by about 2e-5; 1e-4 is that rounding, not slack in the comparison.
     for runs in (Geometric(10), Geometric(100), Logarithmic(20), Poisson(15)):
         ours = select(base, runs).epsilon(DELTA)
         bounds = lit.published(base, runs, DELTA)

@@ -213,7 +213,8 @@ def _upper_gains(polygon: Polygon, runs: Runs, columns: Array) -> UpperProgramme
 def lower_programme(q: Array, p: Array, runs: Runs, e_min: float) -> LowerProgramme:
     """The grid programme on points (q, p) of a ROC curve that a real mechanism attains."""
     moved = np.abs(np.diff(_log_slope(runs, p))) + np.abs(np.diff(_log_slope(runs, q)))
-    q, p, _ = split(q, p, moved, 0.04, len(q) + 2000)  # a part of an atom: split by an independent uniform
+    kinks = len(moved)
+    q, p, arc = split(q, p, moved, 0.04, len(q) + 2000)  # a part of an atom: split by an independent uniform
     few = np.unique(np.linspace(0, len(q) - 1, 200).astype(np.int64))
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.log(np.maximum(np.diff(p[few]), 1e-300) / np.maximum(np.diff(q[few]), 1e-300))
@@ -222,6 +223,8 @@ def lower_programme(q: Array, p: Array, runs: Runs, e_min: float) -> LowerProgra
     level = np.interp(np.arange(len(q)), few, weight)
     chosen = np.flatnonzero(np.diff(np.floor(level / level[-1] * _NODES), prepend=-1.0) > 0)
     chosen = np.union1d(chosen, [0, len(q) - 1])
+    if kinks <= 128:  # few outcomes: cut each of them at its own ends
+        chosen = np.union1d(chosen, np.searchsorted(arc, np.arange(kinks)))
     q, p = q[chosen], p[chosen]
     up = np.maximum(p[None, :] - p[:-1, None], 0.0)
     across = np.maximum(q[None, :] - q[:-1, None], 0.0)
