@@ -19,8 +19,9 @@ import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -148,7 +149,9 @@ def secagg_plus(n: int) -> Cost:
     """Flower's SecAgg+ on n vectors of the same length."""
 
     class Client(NumPyClient):
-        def fit(self, parameters: object, config: object) -> tuple[list[np.ndarray], int, dict[str, float]]:
+        def fit(
+            self, parameters: object, config: object
+        ) -> tuple[list[np.ndarray], int, dict[str, bool | bytes | float | int | str]]:
             return [np.ones(LENGTH)], 1, {}
 
     app = ClientApp(client_fn=lambda context: Client().to_client(), mods=[secaggplus_mod])
@@ -188,11 +191,14 @@ def main() -> None:
     print(f"vector of {LENGTH}, dropout {DROPOUT}, one colluding; CPU seconds of all parties, bytes per client")
     print(f"{'n':>5} {'protocol':<28} {'CPU s':>9} {'bytes up':>10} {'bytes down':>11}")
     for n in options.clients:
-        kinds = {"bare": lambda n=n: bare(n), f"bare, {n // 5} drop at stage 3": lambda n=n: bare(n, dropped=n // 5)}
+        kinds: dict[str, Callable[[], Cost]] = {
+            "bare": partial(bare, n),
+            f"bare, {n // 5} drop at stage 3": partial(bare, n, dropped=n // 5),
+        }
         if n <= 250:
-            kinds["vote over Flower"] = lambda n=n: vote_over_flower(n)
+            kinds["vote over Flower"] = partial(vote_over_flower, n)
         if n <= options.secagg_up_to:
-            kinds["Flower SecAgg+"] = lambda n=n: secagg_plus(n)
+            kinds["Flower SecAgg+"] = partial(secagg_plus, n)
         costs: dict[str, list[Cost]] = {name: [] for name in kinds}
         for _ in range(options.repeat if n <= 250 else 1):
             for name, run in kinds.items():
