@@ -82,6 +82,14 @@ def test_the_ledger_admits_up_to_the_total(tmp_path: Path) -> None:
         Voter(policy, ledger).agree(plan, CANDIDATES)
 
 
+def test_many_cheap_votes_are_stopped_by_their_deltas(tmp_path: Path) -> None:
+    ledger, policy = VoteLedger(tmp_path / "ledger"), Policy(1, 3, total_epsilon=3)
+    for _ in range(3):
+        ledger.charge(os.urandom(16), plan_for(epsilon=0.1), policy)
+    with pytest.raises(Refused, match="holds delta 3e-05 of 3e-05"):
+        ledger.charge(os.urandom(16), plan_for(epsilon=0.1), policy)
+
+
 def test_a_session_is_charged_once(tmp_path: Path) -> None:
     ledger, session = VoteLedger(tmp_path / "ledger"), os.urandom(16)
     ledger.charge(session, plan_for(), Policy(1, 3, total_epsilon=5))

@@ -19,6 +19,8 @@ from dptune.federated.vote_plan import VotePlan
 
 __all__ = ["Policy", "VoteLedger"]
 
+_ROUNDING = 1.0 + 1e-9  # three times a tenth is three tenths
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -33,6 +35,8 @@ class Policy:
     """The number of clients that was agreed; a server that names another is refused. A roster implies it."""
     total_epsilon: float | None = None
     """The largest sum of epsilons over all votes in the ledger; by default that of one vote."""
+    total_delta: float | None = None
+    """The largest sum of deltas; by default in the same proportion."""
     min_colluding: int = 1
     """The number of colluding clients that the noise must at least survive."""
     roster: Roster | None = None
@@ -46,9 +50,12 @@ class Policy:
             _validate.integer("clients", self.clients, self.min_clients)
         if self.total_epsilon is None:
             object.__setattr__(self, "total_epsilon", self.max_epsilon)
-        _validate.real("total_epsilon", self.total_epsilon, self.max_epsilon)
+        total = _validate.real("total_epsilon", self.total_epsilon, self.max_epsilon)
+        if self.total_delta is None:
+            object.__setattr__(self, "total_delta", self.max_delta * total / self.max_epsilon)
+        _validate.real("total_delta", self.total_delta, self.max_delta)
 
-    def check(self, plan: VotePlan, spent: float = 0.0) -> None:
+    def check(self, plan: VotePlan, spent: tuple[float, float] = (0.0, 0.0)) -> None:
         """Refuse a plan that this client does not allow; ``spent`` is what its ledger already holds."""
         if plan.epsilon > self.max_epsilon:
             raise Refused(f"The vote costs epsilon {plan.epsilon:g}; this client allows {self.max_epsilon:g}.")
@@ -65,11 +72,12 @@ class Policy:
             raise Refused(
                 f"The noise survives {plan.colluding} colluding clients; this client asks for {self.min_colluding}."
             )
-        if self.total_epsilon is not None and spent + plan.epsilon > self.total_epsilon:
-            raise Refused(
-                f"The ledger holds epsilon {spent:g} of {self.total_epsilon:g}; a vote of "
-                f"{plan.epsilon:g} does not fit."
-            )
+        limits = (self.total_epsilon, self.total_delta)
+        for name, held, cost, limit in zip(
+            ("epsilon", "delta"), spent, (plan.epsilon, plan.delta), limits, strict=True
+        ):
+            if limit is not None and held + cost > limit * _ROUNDING:
+                raise Refused(f"The ledger holds {name} {held:g} of {limit:g}; a vote of {cost:g} does not fit.")
         plan.check_account()
 
 
@@ -112,8 +120,8 @@ class VoteLedger:
                 known = connection.execute("SELECT 1 FROM charges WHERE session = ?", (session.hex(),)).fetchone()
                 if known:
                     raise Refused("This client has already voted in this session; a vote is cast once.")
-                (spent,) = connection.execute("SELECT TOTAL(epsilon) FROM charges").fetchone()
-                policy.check(plan, float(spent))
+                held = connection.execute("SELECT TOTAL(epsilon), TOTAL(delta) FROM charges").fetchone()
+                policy.check(plan, (float(held[0]), float(held[1])))
                 connection.execute(
                     "INSERT INTO charges VALUES (?, ?, ?, ?, ?, ?)",
                     (

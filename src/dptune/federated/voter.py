@@ -42,7 +42,7 @@ class Voter:
             raise ProtocolError("The candidate list does not match the plan that the server announces.")
         if own is not None and candidates_digest(own) != plan.digest:
             raise Refused("The server's candidates differ from this client's own list; votes would not add up.")
-        self._policy.check(plan, self._ledger.spent()[0] if self._ledger else 0.0)
+        self._policy.check(plan, self._ledger.spent() if self._ledger else (0.0, 0.0))
         self._plan = plan
 
     def evaluated(self, losses: Sequence[float]) -> None:
