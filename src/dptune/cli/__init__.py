@@ -14,6 +14,8 @@ import typer
 from dptune.cli.demo import demo
 from dptune.cli.plan import plan
 from dptune.cli.price import price
+from dptune.cli.reproduce import reproduce
+from dptune.cli.vote import vote
 from dptune.errors import DptuneError
 
 __all__ = ["app", "main"]
@@ -34,6 +36,8 @@ def _about() -> None:
 app.command()(demo)
 app.command()(price)
 app.command()(plan)
+app.command()(vote)
+app.command()(reproduce)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
