@@ -1,0 +1,91 @@
+"""The cost of choosing by low-sensitivity utilities over shards (Ding et al.), made sound.
+
+With k shards by a keyed hash of a stable record id, one record moves a utility in [0, 1] by at most 1/k. The budget is
+declared first and charged whole; see ``docs/theorems/shards.md``, which also says why Ding et al.'s Theorem 3 is
+not a privacy guarantee.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dptune._validate import integer, real
+from dptune.accounting.mechanisms import PureDp
+
+__all__ = ["ElasticRounds", "filtered_rounds", "permute_and_flip", "sparse_vector", "utility_sensitivity"]
+
+
+def utility_sensitivity(shards: int, validation: int | None = None) -> float:
+    """The most one record moves a utility: 1/k, or max(1/k, 1/M) with M private validation records on the side."""
+    largest = 1.0 / integer("shards", shards, 1)
+    if validation is None:
+        return largest
+    return max(largest, 1.0 / integer("validation", validation, 1, hint="It is a public constant, not a count."))
+
+
+@dataclass(frozen=True)
+class ElasticRounds:
+    """The elastic step of Ding et al., Algorithm 1: proposals rise from ``start`` by doubling multiples of
+    ``granularity`` and fall back after a fail. Everything here is public arithmetic."""
+
+    start: float
+    granularity: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", real("start", self.start, 0, 1, high_open=True))
+        object.__setattr__(self, "granularity", real("granularity", self.granularity, 0, 1, low_open=True))
+
+    def steps(self, best: float = 1.0) -> int:
+        """N: multiples of the granularity between the start and a best utility (1 if unknown: public)."""
+        top = real("best", best, 0, 1)
+        return max(0, math.floor((top - self.start) / self.granularity + 1e-9))
+
+    def doublings(self, best: float = 1.0) -> int:
+        return (self.steps(best) + 1).bit_length() - 1
+
+    def rounds(self, best: float = 1.0) -> int:
+        """T: rounds until the threshold settles, without noise."""
+        m = self.doublings(best)
+        rest = self.steps(best) + 1 - 2**m
+        return int(2 * (m + rest.bit_count()) + 1)
+
+    def most_rounds(self) -> int:
+        """The largest T over all utilities: public, so noise may be set from it."""
+        return 4 * self.doublings() + 1
+
+
+def filtered_rounds(budget: float) -> PureDp:
+    """Rounds of AboveThreshold until the next one could exceed the budget: the outcome is budget-DP.
+
+    A round uses Lap(2D/e) on the threshold and Lap(4D/e) on each utility; a pass costs e, a round in
+    which all fail e/2. The whole budget is charged, never refunded: how much was used depends on the data.
+    """
+    return PureDp(budget)
+
+
+def permute_and_flip(budget: float) -> PureDp:
+    """Permute-and-flip (McKenna and Sheldon 2020) on utilities of sensitivity D: probabilities proportional to
+    exp(budget * u / (2 D)) decide the flips; budget-DP."""
+    return PureDp(budget)
+
+
+@dataclass(frozen=True)
+class SparseVector:
+    """One sparse vector for all proposals: noise scales and cost."""
+
+    threshold_scale: float
+    query_scale: float
+    passes: int
+    cost: PureDp
+
+
+def sparse_vector(budget: float, sensitivity: float, passes: int) -> SparseVector:
+    """Split a budget over one noisy threshold and ``passes`` answers above it, 1 : (2c)^(2/3)
+    (Lyu, Su, Li 2017): Lap(D/e1) once, Lap(2cD/e2) for each query."""
+    total = real("budget", budget, 0, 500, low_open=True)
+    d = real("sensitivity", sensitivity, 0, 1, low_open=True)
+    c = integer("passes", passes, 1)
+    share = 1.0 / (1.0 + (2.0 * c) ** (2.0 / 3.0))
+    e1, e2 = total * share, total * (1.0 - share)
+    return SparseVector(d / e1, 2.0 * c * d / e2, c, PureDp(total))
