@@ -1,8 +1,8 @@
 """What every tuning method gives to the sealed runner: a Plan, and the Search that it starts.
 
 A plan is made without data and says everything about a run that may be public; a search asks for trainings,
-is told their scores and names the winner. A search must be a deterministic function of (randomness, outcomes told), so that a
-run that was cut off is resumed by starting it again with the same randomness and telling the stored outcomes.
+is told their scores and names the winner. A search must be a deterministic function of (randomness, outcomes
+told), so that a run that was cut off is resumed by starting it again and telling the stored outcomes.
 Nothing here may read data, print, log or keep state outside the search.
 """
 
@@ -75,7 +75,7 @@ class Trial:
     ``index`` numbers the trials of a run from 0; ``part`` says which records are trained on; ``seed_label``
     is the label of the run's randomness from which the trainer's generator is made. ``extra`` may hold
 
-    * ``validation``: private validation, ``{"part": [...], "denominator": M, "noise": standard deviation of the count}``;
+    * ``validation``: private validation, ``{"part": [...], "denominator": M, "noise": deviation of the count}``;
     * ``cost``: the declared cost of one training (JSON); a trainer that declares another one fails the trial;
     * ``final``: true for the final training, whose score nobody uses;
     * ``warm_start``: the index of the trial whose model is the starting point.

@@ -1,7 +1,7 @@
 """One training, as a search asked for it: the only way the sealed runner calls a trainer.
 
 Checks that the trainer still declares the cost that the plan paid for, takes the trial's records, trains, and
-scores on private validation records where the plan says so (privacy.md, section 2). Whatever raises here is a failed
+scores on private validation records where the plan says so. Whatever raises here is a failed
 trial, which scores minus infinity; nothing may be retried.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["fit_trial"]
 
 
 def fit_trial(
-    trainer: Any, trial: Trial, data: Any, randomness: Randomness, rng: Any = None, start: Any = None
+    trainer: Any, trial: Trial, data: Any, randomness: Randomness, *, rng: Any = None, start: Any = None
 ) -> tuple[Any, float]:
     """Train once; returns the model and its score.
 

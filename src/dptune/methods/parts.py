@@ -1,8 +1,8 @@
 """Which records a training sees, said before any record is looked at.
 
 A :class:`DataPart` is a conjunction of conditions, each decided for every record on its own: by an independent
-coin, an independent shard label, or a client label (privacy.md, sections 2, 4, 5 and 6). No condition may look at another
-record, and neither the size nor the members of a part may be released.
+coin, an independent shard label, or a client label. No condition may look at another record, and neither the
+size nor the members of a part may be released (``docs/theorems/parallel.md``, ``disjoint.md``, ``shards.md``).
 """
 
 from __future__ import annotations

@@ -1,0 +1,112 @@
+"""Noise: a Gaussian on every coordinate, a function of (run, step), independent across runs.
+
+Moment tests use n draws and bounds of 6 standard errors: a false alarm has probability below 1e-8 each, and
+the keys are fixed, so they either pass always or never.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dptune.errors import InvalidInput
+from dptune.training.noise import FastNoise, RunKey, SecureNoise, as_key
+
+KINDS = [FastNoise, SecureNoise]
+Kind = type[FastNoise] | type[SecureNoise]
+
+
+def draws(kind: Kind, key: RunKey, dimension: int, steps: int) -> np.ndarray:
+    noise = kind(key, dimension)
+    return np.stack([np.array(noise.sample(step), dtype=np.float64) for step in range(steps)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dimension", [7, 20_001])
+def test_noise_is_standard_normal(kind: Kind, dimension: int) -> None:
+    values = draws(kind, RunKey.rehearsal(1), dimension, max(20, 200_000 // dimension)).ravel()
+    n = values.size
+    assert abs(values.mean()) < 6 / np.sqrt(n)
+    assert abs(values.var() - 1) < 6 * np.sqrt(2 / n)
+    assert abs((values**4).mean() - 3) < 6 * np.sqrt(96 / n)
+    assert stats.kstest(values, "norm").pvalue > 1e-7
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_coordinate_and_every_step_is_independent(kind: Kind) -> None:
+    values = draws(kind, RunKey.rehearsal(2), 40, 4000)
+    gram = values.T @ values / len(values)
+    assert np.abs(gram - np.eye(40)).max() < 7 * np.sqrt(2 / len(values))
+    lagged = (values[1:] * values[:-1]).mean(axis=0)
+    assert np.abs(lagged).max() < 7 / np.sqrt(len(values))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_noise_is_a_function_of_run_and_step(kind: Kind) -> None:
+    key = RunKey.rehearsal(3)
+    forward = draws(kind, key, 33, 500)
+    again = kind(key, 33)
+    for step in (499, 0, 250):
+        assert np.array_equal(np.array(again.sample(step), dtype=np.float64), forward[step])
+    other = draws(kind, RunKey.rehearsal(4), 33, 500)
+    assert abs(np.corrcoef(forward.ravel(), other.ravel())[0, 1]) < 6 / np.sqrt(forward.size)
+
+
+def test_fast_noise_reaches_the_tail_of_the_law() -> None:
+    values = draws(FastNoise, RunKey.rehearsal(5), 100_000, 40).ravel()
+    beyond = np.sum(np.abs(values) > 4)
+    expected = 2 * stats.norm.sf(4) * values.size
+    assert abs(beyond - expected) < 6 * np.sqrt(expected)
+
+
+def test_secure_noise_lands_on_the_same_lattice_for_all_sums() -> None:
+    scale, dimension = 1.7, 5000
+    noise = SecureNoise(RunKey.rehearsal(6), dimension)
+    step = 2.0**-20
+    for sums in (np.zeros(dimension), np.random.default_rng(0).normal(size=dimension)):
+        total = sums.copy()
+        noise.add(total, scale, 0)
+        assert np.array_equal(total / step, np.rint(total / step))
+    assert noise.margin(dimension, scale) == step * np.sqrt(dimension)
+
+
+def test_secure_noise_commutes_with_lattice_shifts() -> None:
+    """Moving the sum by lattice points moves the output by exactly as much."""
+    scale, step = 0.9, 2.0**-21
+    shift = step * np.arange(-50, 50)
+    first, second = np.zeros(100), shift.copy()
+    SecureNoise(RunKey.rehearsal(7), 100).add(first, scale, 3)
+    SecureNoise(RunKey.rehearsal(7), 100).add(second, scale, 3)
+    assert np.array_equal(second - first, shift)
+
+
+def test_rounding_cannot_exceed_the_margin() -> None:
+    rng = np.random.default_rng(1)
+    dimension, scale = 64, 0.5
+    noise = SecureNoise(RunKey.rehearsal(8), dimension)
+    margin = noise.margin(dimension, scale)
+    for _ in range(200):
+        one = rng.normal(size=dimension)
+        move = rng.normal(size=dimension)
+        move *= (1.0 - margin) / np.linalg.norm(move)
+        two = one + move
+        noise.add(one, scale, 0)
+        noise.add(two, scale, 0)
+        assert np.linalg.norm(two - one) <= 1.0
+
+
+def test_keys_hide_their_bits_and_refuse_other_lengths() -> None:
+    key = RunKey.fresh()
+    assert key.secret.hex() not in repr(key)
+    assert repr(key.secret) not in repr(key)
+    assert RunKey.fresh() != RunKey.fresh()
+    with pytest.raises(InvalidInput, match="32 bytes"):
+        RunKey(b"short")
+    with pytest.raises(InvalidInput, match="'rng' must be"):
+        as_key(3)  # type: ignore[arg-type] # what a careless caller would pass
+
+
+def test_secure_noise_refuses_single_precision() -> None:
+    with pytest.raises(InvalidInput, match="double precision"):
+        SecureNoise(RunKey.rehearsal(1), 3).add(np.zeros(3, np.float32), 1.0, 0)
