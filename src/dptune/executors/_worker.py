@@ -1,8 +1,8 @@
 """The worker process: receives a trainer and data once, then trains one trial after the other.
 
-Started as ``python -m dptune.executors._worker`` with either an inherited socket or the address of one. It dies with its
-parent, keeps no file outside the vault (its temporary folder is the vault's, or one that is removed), and what trainers
-print goes to the vault, never to a terminal.
+Started as ``python -m dptune.executors._worker`` with either an inherited socket or the address of one. It dies
+with its parent, keeps no file outside the vault (its temporary folder is the vault's, or one that is removed), and
+what trainers print goes to the vault, never to a terminal.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Where trials run: one interface for this machine's processes and for clusters.
 
-An executor starts a fixed number of workers, hands them trials and returns what they say. It must never retry on its own
-(a retry conditions on success, privacy.md section 2), never print, and never leave a trace outside the vault that depends on
-how many trials there were.
+An executor starts a fixed number of workers, hands them trials and returns what they say. It must never retry on
+its own (a retry conditions on success, privacy.md section 2), never print, and never leave a trace outside the
+vault that depends on how many trials there were.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class Session(Protocol):
 class Executor(Protocol):
     """A way to run trials."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """How users call it."""
 
     def open(self, work: Work) -> Session:
         """Start the workers; raises a :class:`~dptune.errors.DptuneError` if trainer or data cannot get there."""

@@ -23,7 +23,13 @@ from dptune.executors.base import Result, Session, Task, Work
 
 __all__ = ["Processes", "environment", "hello", "one_thread"]
 
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
 
 
 def one_thread() -> dict[str, str]:
@@ -116,19 +122,22 @@ class _Session:
         for place, worker in enumerate(self.workers):
             if worker is not None and worker.task is not None:
                 continue
-            if worker is None:
-                worker = self._spawn(place)
-                self.workers[place] = worker
-                self._greet(worker)
-                try:
-                    self._confirm(worker)
-                except InvalidInput:
-                    raise Stopped("A worker could not be started again. Free some memory, then resume the run.") from None
-            worker.task = task.index
-            with contextlib.suppress(OSError):
-                worker.channel.send_bytes(pickle.dumps(task))
+            free = worker or self._replace(place)
+            free.task = task.index
+            with contextlib.suppress(OSError):  # a dead worker shows at wait()
+                free.channel.send_bytes(pickle.dumps(task))
             return
         raise InvalidInput("All workers are busy; wait() for one first.")
+
+    def _replace(self, place: int) -> _Worker:
+        worker = self._spawn(place)
+        self.workers[place] = worker
+        self._greet(worker)
+        try:
+            self._confirm(worker)
+        except InvalidInput:
+            raise Stopped("A worker could not be started again. Free some memory, then resume the run.") from None
+        return worker
 
     def wait(self, seconds: float) -> Result | None:
         busy = {w.channel: place for place, w in enumerate(self.workers) if w is not None and w.task is not None}

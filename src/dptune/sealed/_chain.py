@@ -86,7 +86,8 @@ class Transaction:
         text = json.dumps(body, sort_keys=True)
         digest = _digest(START if head is None else head.hash, number, text)
         self._connection.execute(
-            "INSERT INTO entries VALUES (?, ?, ?, ?, ?)", (number, body.get("dataset"), body.get("charge"), text, digest)
+            "INSERT INTO entries VALUES (?, ?, ?, ?, ?)",
+            (number, body.get("dataset"), body.get("charge"), text, digest),
         )
         return Entry(number, json.loads(text), digest)
 

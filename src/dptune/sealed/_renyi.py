@@ -1,8 +1,8 @@
 """Renyi divergences of an upper profile, as upper bounds.
 
-In x = exp(e) a profile is convex, so the lower convex hull of any of its upper bounds at finitely many points is the
-profile of outcomes that dominate the mechanism (``docs/theorems/filter.md``); their moments are finite sums. Roundoff and the tail
-beyond the last point are added, never dropped.
+In x = exp(e) a profile is convex, so the lower convex hull of any of its upper bounds at finitely many points is
+the profile of outcomes that dominate the mechanism (``docs/theorems/filter.md``); their moments are finite sums.
+Roundoff and the tail beyond the last point are added, never dropped.
 """
 
 from __future__ import annotations

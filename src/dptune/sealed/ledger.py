@@ -1,8 +1,8 @@
 """The budget ledger: which data sets there are, what may be spent on each, and what was charged.
 
-One SQLite file per custodian, used by several processes at once. A charge holds the serialised cost, is durable before
-the first training starts and is never refunded; the rule of admission is ``filter.py``'s (``docs/theorems/filter.md``). Nothing that
-depends on data, on scores or on the number of runs may be written here.
+One SQLite file per custodian, used by several processes at once. A charge holds the serialised cost, is durable
+before the first training starts and is never refunded; the rule of admission is ``filter.py``'s
+(``docs/theorems/filter.md``). Nothing that depends on data, on scores or on the number of runs may be written here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dptune.accounting import Cost, compose, cost_from_json
 from dptune.errors import BudgetExceeded, Corrupt, InvalidInput
@@ -94,7 +93,9 @@ class Ledger:
         body = {"kind": "dataset", "dataset": _name(dataset), "unit": unit, "filter": rule.describe(), "time": _now()}
         with self._chain.transaction(write=True) as chain:
             if chain.first(dataset) is not None:
-                raise InvalidInput(f"The ledger already has a data set {dataset!r}; a budget is given once. Use another name.")
+                raise InvalidInput(
+                    f"The ledger already has a data set {dataset!r}; a budget is given once. Use another name."
+                )
             chain.append(body)
         return self.status(dataset)
 
@@ -104,7 +105,8 @@ class Ledger:
             known = sorted({e.body["dataset"] for e in chain.all() if e.body["kind"] == "dataset"})
             names = ", ".join(known) if known else "none yet"
             raise InvalidInput(
-                f"The ledger has no data set {dataset!r} (known: {names}). Add it with 'dptune ledger add'; nothing was charged."
+                f"The ledger has no data set {dataset!r} (known: {names}). Add it with 'dptune ledger add'; nothing "
+                f"was charged."
             )
         last = chain.last(dataset)
         assert last is not None  # the first one is there
@@ -115,9 +117,9 @@ class Ledger:
     ) -> Receipt:
         """Commit a cost, or several fixed together, before anything is trained; refuse what does not fit.
 
-        ``charge`` names the charge: asking again with the same name and costs returns the first receipt, so a run that
-        was cut off pays once. The charge that opens a data set's account was fixed before any release, so it is admitted if
-        its exact composition fits; every later one must pass the filter.
+        ``charge`` names the charge: asking again with the same name and costs returns the first receipt, so a run
+        that was cut off pays once. The charge that opens a data set's account was fixed before any release, so it
+        is admitted if its exact composition fits; every later one must pass the filter.
         """
         costs = (cost,) if isinstance(cost, Cost) else tuple(cost)
         if not costs or not all(isinstance(one, Cost) for one in costs):
@@ -167,7 +169,9 @@ class Ledger:
 
     def _again(self, entry: Entry, dataset: str, costs: tuple[Cost, ...]) -> Receipt:
         if entry.body["dataset"] != dataset or entry.body["costs"] != [one.describe() for one in costs]:
-            raise Corrupt(f"The charge {entry.body['charge'][:12]} is in the ledger with other costs; use a new run folder.")
+            raise Corrupt(
+                f"The charge {entry.body['charge'][:12]} is in the ledger with other costs; use a new run folder."
+            )
         return self._receipt(entry)
 
     @staticmethod
@@ -187,7 +191,8 @@ class Ledger:
         asked = compose(*costs).epsilon(rule.delta)
         return BudgetExceeded(
             f"A charge of epsilon {asked:.4g} would exceed the budget of {dataset!r} (epsilon {rule.epsilon:g}, delta "
-            f"{rule.delta:g}): {_spent(rule, spent):.4g} is spent, about {_left(rule, spent):.4g} is left for one more charge. "
+            f"{rule.delta:g}): {_spent(rule, spent):.4g} is spent, about {_left(rule, spent):.4g} is left for one "
+            f"more charge. "
             "Plan a cheaper run; nothing was charged."
         )
 
@@ -196,6 +201,14 @@ class Ledger:
         with self._chain.transaction() as chain:
             found = chain.charge(charge)
         return self._receipt(found[0]) if found else None
+
+    def terms(self, dataset: str) -> tuple[tuple[float, float], str]:
+        """A data set's budget (epsilon, delta) and its unit of privacy."""
+        with self._chain.transaction() as chain:
+            rule, _ = self._opened(chain, dataset)
+            first = chain.first(dataset)
+        assert first is not None  # it was opened
+        return (rule.epsilon, rule.delta), str(first.body["unit"])
 
     def status(self, dataset: str) -> Status:
         """What was spent on a data set, and what is left."""
@@ -249,7 +262,8 @@ class Ledger:
                 seen.add(body["charge"])
         if head is not None and head not in {entry.hash for entry in entries}:
             raise Corrupt(
-                f"The head {head[:12]}... of the statement is not in this ledger: it was rolled back, or it is another one. "
+                f"The head {head[:12]}... of the statement is not in this ledger: it was rolled back, or it is "
+                f"another one. "
                 "Restore the newest backup."
             )
         return entries[-1].hash

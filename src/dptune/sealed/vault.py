@@ -1,8 +1,9 @@
 """The vault: what a run knows and nobody else may see (scores, the number of runs, seeds, tracebacks, timings).
 
-A folder of mode 700 with one SQLite file, the run's secret and the models of trials that may still win. Everything is durable
-when a call returns, so a run that was cut off continues from here (``docs/sealed_runs.md``). Every read through the API is
-logged with its reason; the secret and the models are destroyed at release, since secret plus model would remove the noise.
+A folder of mode 700 with one SQLite file, the run's secret and the models of trials that may still win. Everything
+is durable when a call returns, so a run that was cut off continues from here (``docs/sealed_runs.md``). Every read
+through the API is logged with its reason; the secret and the models are destroyed at release, since secret plus
+model would remove the noise.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ class Vault:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise DptuneError(f"Another process is working on the run in {self.path.parent}; wait for it.") from None
+                raise DptuneError(
+                    f"Another process is working on the run in {self.path.parent}; wait for it."
+                ) from None
             yield
         finally:
             os.close(descriptor)
@@ -144,7 +147,8 @@ class Vault:
                 database.execute("INSERT INTO trials VALUES (?, ?, ?, 0)", (number, trial, time.time()))
             elif row[0] != trial:
                 raise Corrupt(
-                    f"The run in {self.path.parent} asks for other trials than before. Continue it with the version of dptune "
+                    f"The run in {self.path.parent} asks for other trials than before. Continue it with the version "
+                    f"of dptune "
                     "that began it."
                 )
 
