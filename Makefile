@@ -43,7 +43,7 @@ $(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.core
 	$(PIP) torch
-	$(PIP) -e ".[dev,torch,flower]"
+	$(PIP) -e ".[dev,torch,ray,flower,report]"
 	@touch $@
 
 clean:
