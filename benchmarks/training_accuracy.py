@@ -6,7 +6,7 @@
 
 'compare' trains the same network with Opacus and with dptune at equal rate, noise, steps, clip norm and learning
 rate, and prints the difference of mean test accuracies with its 95 % interval (Welch). 'table' prints test
-accuracies at epsilon 1, 2 and 4 (delta 1e-5) with hyperparameters fixed in advance, one set for each model. 'tune'
+accuracies at epsilon 1, 2 and 4 (delta 1e-5) with one set of hyperparameters for each model. 'tune'
 times the same 16 configurations trained by Optuna with Opacus, and by dptune.
 """
 
@@ -139,7 +139,7 @@ def noise_for(settings: Settings, epsilon: float) -> float:
 
 
 def rows() -> list[tuple[str, str, Any, Settings]]:
-    """(label, data, model, settings) of every line of the table; the hyperparameters were fixed before it."""
+    """(label, data, model, settings) of every line of the table; docs/training.md says how they were chosen."""
     linear = Settings(0.1, 1.0, 200, 1.0, 8.0, 6000.0, Momentum(0.9))
     network = Settings.from_batch(
         1024, 60_000, noise_multiplier=1.0, steps=600, clip_norm=1.0, learning_rate=0.25, optimizer=Momentum(0.9)
