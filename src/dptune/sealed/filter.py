@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from dptune._validate import real
 from dptune.accounting.cost import Cost, operand
@@ -142,9 +141,11 @@ class Filter:
         # Above ``top`` one order alone makes 1 / M smaller than anything anyone asks for.
         top = float(np.min(sums + (700.0 - logs) / self._shift))
         top = max(top, epsilon + 1e-6)
-        near = epsilon + np.geomspace(1e-9, max(top - epsilon, 2e-9), 4000)
+        near = epsilon + np.geomspace(1e-6, max(top - epsilon, 2e-6), 1500)
         edges = np.concatenate([[epsilon], near])
-        growth = logsumexp(logs + self._shift * (edges[:, None] - sums), axis=1)
+        terms = logs + self._shift * (edges[:, None] - sums)
+        largest = terms.max(axis=1)
+        growth = largest + np.log(np.exp(terms - largest[:, None]).sum(axis=1))
         # Between two edges: the numerator at the right one, the denominator at the left one.
         bounds = -np.expm1(epsilon - edges[1:]) * np.exp(-np.maximum(growth[:-1], -700.0))
         beyond = math.exp(-max(float(growth[-1]), -700.0))
@@ -165,7 +166,7 @@ class Filter:
             low, high = high, 2.0 * high
             if high > 1e4:
                 return math.inf
-        for _ in range(40):
+        for _ in range(24):
             middle = 0.5 * (low + high)
             if self.delta_at(spent, middle) > self.delta:
                 low = middle

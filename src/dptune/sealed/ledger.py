@@ -301,7 +301,7 @@ def _left(rule: Filter, spent: Curve) -> float:
         return rule.admits(spent + more)
 
     low, high = 0.0, 20.0
-    for _ in range(24):
+    for _ in range(18):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if admitted(middle) else (low, middle)
     return Gdp(low).epsilon(rule.delta) if low > 1e-5 else 0.0
