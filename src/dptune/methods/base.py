@@ -77,6 +77,7 @@ class Trial:
 
     * ``validation``: private validation, ``{"part": [...], "denominator": M, "noise": deviation of the count}``;
     * ``cost``: the declared cost of one training (JSON); a trainer that declares another one fails the trial;
+    * ``candidate``: the configuration as the space has it, before noise and public ratios were applied;
     * ``final``: true for the final training, whose score nobody uses;
     * ``warm_start``: the index of the trial whose model is the starting point.
 
