@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -92,7 +93,7 @@ def test_curve_of_selection_is_usable_at_every_order() -> None:
     """The tight bound is no convex profile near zero; its curve must still not exceed what epsilon says."""
     cost = select(DpSgd(0.01, 2.0, 500), Geometric(10))
     values = renyi_curve(cost, ORDERS).values
-    assert all(a <= b * (1 + 1e-6) for a, b in zip(values, values[1:], strict=False))
+    assert all(a <= b * (1 + 1e-6) for a, b in itertools.pairwise(values))
     assert values[0] < 0.5
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import stat
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.sealed import toy
 from tests.sealed.toy import DATA, MU, ToyTrainer, toy_plan
 
 from dptune.accounting import Gdp
@@ -268,8 +269,6 @@ def test_a_spent_budget_leaves_nothing(tmp_path: Path, ledger: Ledger) -> None:
 
 
 def test_an_error_inside_the_seal_says_nothing(tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.sealed import toy
-
     def tell(self: toy.ToySearch, outcome: Any) -> None:
         raise RuntimeError(f"secret score {outcome.score}")
 
@@ -324,10 +323,9 @@ def test_bad_input_is_one_line_and_charges_nothing(
 
 
 def test_a_trainer_that_cannot_travel_is_refused(tmp_path: Path, ledger: Ledger) -> None:
-    trainer = ToyTrainer(die_once=open(os.devnull))  # type: ignore[arg-type] # noqa: SIM115, PTH123
+    trainer = ToyTrainer(die_once=threading.Lock())  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="cannot be sent"):
         _go(toy_plan(), trainer, tmp_path / "run", ledger=ledger, dataset="icu")
-    trainer.die_once.close()  # type: ignore[attr-defined]
     assert not (tmp_path / "run").exists()
     assert ledger.status("icu").charges == 0
 

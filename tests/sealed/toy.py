@@ -1,11 +1,15 @@
-"""A toy method and toy trainers for tests of the seal: K geometric runs over a list of numbers, each a Gaussian mechanism."""
+"""A toy method and toy trainers for tests of the seal: K runs over random numbers, each a Gaussian mechanism."""
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
+import sys
+import tempfile
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,11 +130,6 @@ class ToyTrainer:
 
 
 def _shout(score: float) -> None:
-    import logging
-    import sys
-    import tempfile
-    import warnings
-
     print("score", score, flush=True)
     print("score", score, file=sys.stderr, flush=True)
     logging.getLogger().warning("score %r", score)

@@ -11,7 +11,11 @@ from collections.abc import Sequence
 
 import typer
 
+from dptune.cli.demo import demo
+from dptune.cli.ledger import ledger
 from dptune.cli.plan import plan
+from dptune.cli.resume import resume
+from dptune.cli.tune import tune
 from dptune.errors import DptuneError
 
 __all__ = ["app", "main"]
@@ -30,6 +34,10 @@ def _about() -> None:
 
 
 app.command()(plan)
+app.command()(tune)
+app.command()(resume)
+app.command()(demo)
+app.add_typer(ledger, name="ledger")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 from dptune.errors import Corrupt
 from dptune.sealed._files import connect, storage_errors
 
-__all__ = ["Chain", "Entry"]
+__all__ = ["Chain", "Entry", "connect"]
 
 START = "0" * 64
 _SCHEMA = """

@@ -201,6 +201,11 @@ def job_of(out: str | Path) -> dict[str, Any] | None:
     return _terms(Vault.open(Path(out) / "vault")).job
 
 
+def released(out: str | Path) -> bool:
+    """Whether a run is finished."""
+    return bool(Vault.open(Path(out) / "vault").facts().get("state") == "released")
+
+
 def _preflight(plan: Plan, trainer: Any, randomness: Randomness) -> None:
     """The trainer must declare what the plan paid for; otherwise every trial would fail after the charge."""
     for trial in plan.start(randomness).ask()[:8]:
