@@ -66,7 +66,7 @@ class _Line:
 class _Session:
     """Connections from the workers of the actors."""
 
-    slots: int
+    count: int
     greeting: list[bytes]
     listener: Listener
     ray: Any
@@ -76,6 +76,12 @@ class _Session:
     arrived: deque[Connection] = field(default_factory=deque)
     problem: str | None = None
     closing: bool = False
+
+    @property
+    def slots(self) -> int:
+        """As many as there are workers now: one that died comes back, unless its actor died with it."""
+        self._gather()
+        return max(1, len(self.lines))
 
     def accept(self) -> None:
         """Runs in a thread: greet every worker that connects, also those that replace a dead one."""
@@ -103,13 +109,12 @@ class _Session:
 
     def start(self) -> None:
         until = time.monotonic() + _START
-        while len(self.lines) < self.slots:
+        while len(self.lines) < self.count:
             self._gather()
             if self.problem is not None:
                 raise InvalidInput(
-                    f"The trainer or the data did not arrive in a worker ({self.problem}). Define the trainer in a "
-                    f"module "
-                    "that workers can import; nothing was charged."
+                    f"The trainer or the data did not arrive in a worker ({self.problem}). Define the trainer in "
+                    "a module that workers can import; nothing was charged."
                 )
             if time.monotonic() > until:
                 raise InvalidInput(
@@ -195,7 +200,7 @@ class Ray:
         threading.Thread(target=session.accept, daemon=True).start()
         try:
             actor = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(_Actor)
-            port = listener.address[1]  # type: ignore[index] # an internet address is a pair
+            port = listener.address[1]
             session.actors = [actor.remote() for _ in range(count)]
             for one in session.actors:
                 one.work.remote(host, port, key.hex())
