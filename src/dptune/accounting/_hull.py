@@ -20,6 +20,7 @@ __all__ = ["HullHalf", "hull_half"]
 _GUARD = 1e-12
 _FINE = 700  # losses in the refined polygon
 _WIDEST = 0.08  # change of log w along an arc
+_ROUNDS, _MOST = 12, 6000  # of cutting arcs, and how many arcs that may make
 _SPACING = 0.01  # of the slopes kept, in log
 
 
@@ -79,8 +80,9 @@ def _curve(polygon: Polygon, runs: Runs, box: _Box) -> tuple[Array, Array]:
 
 def _moved(polygon: Polygon, runs: Runs, box: _Box) -> Array:
     """How far each arc moves the curve, in the logs of both coordinates."""
-    x, y = (np.log(np.maximum(v, 1e-300)) for v in _curve(polygon, runs, box))
-    return np.abs(np.diff(x)) + np.abs(np.diff(y))
+    # Far below its top w no longer matters, and where it starts from 0 its log would never settle.
+    x, y = (np.log(np.maximum(v, 1e-9 * v[-1])) for v in _curve(polygon, runs, box))
+    return np.asarray(np.abs(np.diff(x)) + np.abs(np.diff(y)))
 
 
 def _outward_points(polygon: Polygon, runs: Runs, box: _Box) -> tuple[Array, Array]:
@@ -157,9 +159,13 @@ def hull_half(pair: Pair, runs: Runs, density: tuple[float, float] = (1.0, 1.0))
         importance = np.minimum(centre, 2.0) + 0.02 * np.diff(t) / max(t[-1], 1e-9)
         t = refine(t, importance, _FINE)
         polygon = outer_polygon(pair, t)
+    # w moves fastest at the end of a long straight arc: cut again what one even cut leaves too wide.
+    for _ in range(_ROUNDS):
         moved = _moved(polygon, runs, box)
-    q, p, arc = split(polygon.q, polygon.p, moved, _WIDEST)
-    polygon = Polygon(q, p, polygon.slopes[arc])
+        if moved.max() <= _WIDEST or len(moved) > _MOST:
+            break
+        q, p, arc = split(polygon.q, polygon.p, np.minimum(moved, 400.0 * _WIDEST), _WIDEST, 2 * _MOST)
+        polygon = Polygon(q, p, polygon.slopes[arc])
     hull_x, hull_y = _lower_hull(*_outward_points(polygon, runs, box))
     slopes, widths = _thin(hull_x, hull_y, _SPACING)
     keep = widths > 0.0

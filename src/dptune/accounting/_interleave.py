@@ -150,30 +150,50 @@ def upper_programme(pair: Pair, runs: Runs, e_min: float) -> UpperProgramme:
 def _columns(polygon: Polygon, runs: Runs) -> Array:
     """Indices of the nodes that bound the cells of y: even steps of log w along both axes."""
     level = np.abs(np.diff(_log_slope(runs, polygon.p))) + np.abs(np.diff(_log_slope(runs, polygon.q)))
-    level = np.concatenate([[0.0], np.cumsum(level + 1e-3)])
+    # Where w starts from 0 its log says nothing about how many cells are needed.
+    level = np.concatenate([[0.0], np.cumsum(np.minimum(level, 2.0) + 1e-3)])
     marks = np.floor(level / level[-1] * _CELLS)
     chosen = np.flatnonzero(np.diff(marks, prepend=-1.0) > 0)
     return np.union1d(chosen, [0, len(level) - 1])
 
 
+def _lines_above(polygon: Polygon, columns: Array) -> tuple[Array, Array]:
+    """For every cell the two end values of a straight line that is nowhere below the polygon, nor above 1.
+
+    A gain is convex along a line, so its ends bound it; along a line that was cut off at 1 they would not.
+    """
+    q, p = polygon.q, polygon.p
+    y, u = q[columns], p[columns]
+    left, right = u[:-1].copy(), u[1:].copy()
+    above = np.maximum(p - np.interp(q, y, u), 0.0)
+    for cell, (i, j) in enumerate(pairwise(columns)):
+        if y[cell] >= y[cell + 1]:  # the arc of outcomes that Q never shows
+            left[cell] = right[cell]
+            continue
+        right[cell] = min(u[cell + 1] + above[i : j + 1].max(), 1.0)
+        inside = np.arange(i, j + 1)[q[i : j + 1] < y[cell + 1]]
+        reach = (y[cell + 1] - y[cell]) / (y[cell + 1] - q[inside])
+        left[cell] = (right[cell] - (right[cell] - p[inside]) * reach).max()
+    return left, right
+
+
 def _upper_gains(polygon: Polygon, runs: Runs, columns: Array) -> UpperProgramme:
     q, p = polygon.q, polygon.p
     y, u = q[columns], p[columns]
-    # How far the polygon rises above the chord of each cell.
-    chord = np.interp(q, y, u)
-    above = np.maximum(p - chord, 0.0)
-    swell = np.array([above[i : j + 1].max() for i, j in pairwise(columns)])
-    flat = np.diff(y) <= 0.0  # the arc of outcomes that Q never shows
-    swell[flat] = np.diff(u)[flat]
+    line_a, line_b = _lines_above(polygon, columns)
     p0, p1, q0, q1 = p[:-1, None], p[1:, None], q[:-1, None], q[1:, None]
     dp, dq = p1 - p0, q1 - q0
+    # Only y >= q1 occurs: a cell that q1 cuts begins there.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cut = np.where(np.diff(y) > 0.0, (q1 - y[:-1]) / np.diff(y), 1.0)
+    line_a = line_a + (line_b - line_a) * np.clip(cut, 0.0, 1.0)
 
     def gains(y_at: Array, u_at: Array) -> tuple[Array, Array]:
-        up = np.minimum(np.maximum(u_at, p1) + swell, 1.0) - p0
+        up = np.maximum(u_at, p1) - p0
         return runs.gain(up, np.minimum(dp, up)), runs.gain(np.maximum(y_at, q1) - q0, dq)
 
-    high_a, low_a = gains(y[:-1], u[:-1])
-    high_b, low_b = gains(y[1:], u[1:])
+    high_a, low_a = gains(y[:-1], line_a)
+    high_b, low_b = gains(y[1:], line_b)
     top = np.maximum(y[1:], q1)
     width = top - np.maximum(y[:-1], q1)
     bend = np.maximum(runs.slope(top - q0, 2) - runs.slope(top - q1, 2), 0.0) * width**2 / 8.0
@@ -193,7 +213,8 @@ def _upper_gains(polygon: Polygon, runs: Runs, columns: Array) -> UpperProgramme
 def lower_programme(q: Array, p: Array, runs: Runs, e_min: float) -> LowerProgramme:
     """The grid programme on points (q, p) of a ROC curve that a real mechanism attains."""
     moved = np.abs(np.diff(_log_slope(runs, p))) + np.abs(np.diff(_log_slope(runs, q)))
-    q, p, _ = split(q, p, moved, 0.04, len(q) + 2000)  # a part of an atom: split by an independent uniform
+    kinks = len(moved)
+    q, p, arc = split(q, p, moved, 0.04, len(q) + 2000)  # a part of an atom: split by an independent uniform
     few = np.unique(np.linspace(0, len(q) - 1, 200).astype(np.int64))
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.log(np.maximum(np.diff(p[few]), 1e-300) / np.maximum(np.diff(q[few]), 1e-300))
@@ -202,6 +223,8 @@ def lower_programme(q: Array, p: Array, runs: Runs, e_min: float) -> LowerProgra
     level = np.interp(np.arange(len(q)), few, weight)
     chosen = np.flatnonzero(np.diff(np.floor(level / level[-1] * _NODES), prepend=-1.0) > 0)
     chosen = np.union1d(chosen, [0, len(q) - 1])
+    if kinks <= 128:  # few outcomes: cut each of them at its own ends
+        chosen = np.union1d(chosen, np.searchsorted(arc, np.arange(kinks)))
     q, p = q[chosen], p[chosen]
     up = np.maximum(p[None, :] - p[:-1, None], 0.0)
     across = np.maximum(q[None, :] - q[:-1, None], 0.0)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import fft
+from scipy.optimize import isotonic_regression
 
 from dptune.accounting._profiles import Array, Half, Pair, TableHalf
 
@@ -73,24 +74,19 @@ def _slopes(ahead: Array, back: Array, step: float) -> tuple[Array, Array]:
 
 
 def _sag(values: Array, step: float) -> Array:
-    """The convex minorant (in exp(e)) of values on the grid; convex values come back unchanged."""
-    at = np.arange(len(values), dtype=np.float64)
-    v = values
-    for _ in range(400):
-        gap = np.diff(at)
-        with np.errstate(over="ignore"):
-            share = np.expm1(step * gap[:-1]) / np.expm1(step * (gap[:-1] + gap[1:]))
-        chord = v[:-2] + share * (v[2:] - v[:-2])
-        bad = np.flatnonzero(v[1:-1] > chord + 1e-15 * v[:-2]) + 1
-        if len(bad) == 0:
-            break
-        # Of a run of offenders drop every other one: together they may not all be above the minorant.
-        keep = np.concatenate([[True], np.diff(bad) > 1])
-        at, v = np.delete(at, bad[keep]), np.delete(v, bad[keep])
-    if len(at) == len(values):
+    """The convex minorant (in exp(e)) of values on the grid; convex values come back unchanged.
+
+    Its slopes are the antitonic regression of the slopes, weighted by the lengths of the intervals; values
+    are rebuilt from the far end, where they are smallest, so that the tail keeps its digits.
+    """
+    left = np.exp(np.minimum(_even(step, len(values) - 1), 690.0))
+    slopes = (values[:-1] - values[1:]) / (left * math.expm1(step))
+    if np.all(slopes[1:] <= slopes[:-1] * (1.0 + 1e-13)):
         return values
-    table = TableHalf(step * at, v)
-    return table.delta(_even(step, len(values)))
+    pooled = isotonic_regression(slopes, weights=left, increasing=False).x
+    drops = np.maximum(pooled, 0.0) * left * math.expm1(step)
+    rebuilt = values[-1] + np.append(np.cumsum(drops[::-1])[::-1], 0.0)
+    return np.asarray(np.minimum(rebuilt, values))
 
 
 def _convex(ahead: Array, back: Array, step: float) -> tuple[Array, Array]:
@@ -148,7 +144,9 @@ def _lowered(pair: Pair, step: float, cut: float) -> tuple[Array, Array]:
     low_ahead = ahead - np.maximum(height, np.concatenate([[mirror[0]], height[:-1]]))
     low_back = back - np.maximum(mirror, np.concatenate([[height[0]], mirror[:-1] * grow]))
     low_ahead[0] = low_back[0] = min(low_ahead[0], low_back[0])
-    return _convex(floored(low_ahead), floored(low_back), step)
+    low_ahead, low_back = floored(low_ahead), floored(low_back)
+    low_ahead[0] = low_back[0] = min(low_ahead[0], low_back[0])
+    return _convex(low_ahead, low_back, step)
 
 
 def dots_below(pair: Pair, step: float, cut: float) -> Pld:
@@ -165,28 +163,41 @@ def floored(values: Array) -> Array:
     return result
 
 
+def _binned(pld: Pld, sign: float) -> tuple[Array, Array]:
+    """Losses and masses for a bound on moments: single points near the mean, bins of outcomes far from it,
+    each bin standing at the end that makes the bound larger."""
+    losses = np.asarray(pld.step * (pld.first + np.arange(len(pld.masses))), dtype=np.float64)
+    mean, variance = pld.moments()
+    near = np.abs(losses - mean) <= 30.0 * math.sqrt(variance) + pld.step
+    left, right = int(np.argmax(near)), len(near) - int(np.argmax(near[::-1]))
+    if left + len(near) - right < 8192:
+        return losses, pld.masses
+    parts = [(losses[left:right], pld.masses[left:right])]
+    for lo, hi in ((0, left), (right, len(losses))):
+        if hi > lo:
+            edges = np.unique(np.linspace(lo, hi, 2049).astype(np.int64))[:-1]
+            ends = np.append(edges[1:], hi) - 1 if sign > 0 else edges
+            parts.append((losses[ends], np.add.reduceat(pld.masses[lo:hi], edges - lo)))
+    return np.concatenate([at for at, _ in parts]), np.concatenate([mass for _, mass in parts])
+
+
 def _window(parts: Sequence[tuple[Pld, int]]) -> tuple[float, float]:
     """An interval that holds the total loss but for probability _TAIL on each side (Chernoff)."""
     mean = sum(n * p.moments()[0] for p, n in parts)
     spread = math.sqrt(sum(n * p.moments()[1] for p, n in parts)) + parts[0][0].step
-    low, high = -math.inf, math.inf
-    rates = np.geomspace(0.3, 40.0, 24) / spread
+    # Rare large losses want small rates, near-Gaussian sums rates of a few standard deviations.
+    farthest = max(p.step * max(len(p.masses) + p.first, -p.first) for p, _ in parts)
+    rates = np.geomspace(min(0.3 / spread, 3.0 / farthest), 40.0 / spread, 32)
+    ends = []
     for sign in (1.0, -1.0):
         logs = np.zeros_like(rates)
         for pld, n in parts:
-            width = max(1, len(pld.masses) // 4096)
-            pad = -len(pld.masses) % width
-            bins = np.append(pld.masses, np.zeros(pad)).reshape(-1, width).sum(axis=1)
-            edge = pld.step * (pld.first + width * np.arange(len(bins)) + (width - 1 if sign > 0 else 0))
-            exponent = sign * np.outer(rates, edge)
+            losses, masses = _binned(pld, sign)
+            exponent = sign * np.outer(rates, losses)
             top = exponent.max(axis=1)
-            logs += n * (top + np.log(np.exp(exponent - top[:, None]) @ bins))
-        bound = float(np.min((logs - math.log(_TAIL)) / rates))
-        if sign > 0:
-            high = bound
-        else:
-            low = -bound
-    return min(low, mean - spread), max(high, mean + spread)
+            logs += n * (top + np.log(np.maximum(np.exp(exponent - top[:, None]) @ masses, 1e-300)))
+        ends.append(float(np.min((logs - math.log(_TAIL)) / rates)))
+    return min(-ends[1], mean - spread), max(ends[0], mean + spread)
 
 
 def _convolve(parts: Sequence[tuple[Pld, int]]) -> Pld:
@@ -236,18 +247,22 @@ def _step(pairs: Sequence[tuple[Pair, int]]) -> float:
     """A grid step that inflates the variance of the total loss by a share of about _SPREAD."""
     variance = 0.0
     for pair, n in pairs:
-        rough = max(min(pair.remove.end, 60.0), 1e-6) / 1500.0
+        end = max(pair.remove.end, pair.add.end, 1e-6)  # the grid covers both directions
+        rough = min(end, 60.0) / 1500.0
         moment = dots_above(pair, rough, _CUT).moments()[1]
         for _ in range(6):
             finer = math.sqrt(moment) / 4.0
             if rough <= finer or rough < 1e-7:
                 break
-            rough = max(finer, max(pair.remove.end, 1e-6) / 400_000.0)
+            rough = max(finer, end / 400_000.0)
             moment = dots_above(pair, rough, _CUT).moments()[1]
         variance += n * moment
     count = sum(n for _, n in pairs)
     step = math.sqrt(4.0 * _SPREAD * variance / max(count, 20))
     widest = max(max(p.remove.end, p.add.end) for p, _ in pairs)
+    # The short side of a pair (adding a rarely sampled record) wants a few points too, within reason.
+    shortest = min(min(p.remove.end, p.add.end) for p, _ in pairs)
+    step = min(step, max(shortest / 4.0, step / 8.0))
     return max(step, widest / (_LARGEST / 4), 1e-9)
 
 

@@ -6,6 +6,7 @@ polygon above U: a dominating pair with finitely many outcomes (``docs/theorems/
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,12 +30,18 @@ class Polygon:
         return np.interp(x, self.q[1:], self.p[1:])
 
 
-def _meet(pair: Pair, t: Array) -> tuple[Array, Array, float, float]:
-    """Where the lines of neighbouring losses meet; d at the last loss and its mirror at the first."""
+def _values(pair: Pair, t: Array) -> tuple[Array, Array]:
+    """d at the losses t >= 0, and the other direction's d at -t for t <= 0; they agree at 0."""
     zero = int(np.searchsorted(t, 0.0))
     ahead = pair.remove.delta(t[zero:])
     back = pair.add.delta(-t[: zero + 1])
     ahead[0] = back[-1] = min(ahead[0], back[-1])
+    return ahead, back
+
+
+def _meet(t: Array, ahead: Array, back: Array) -> tuple[Array, Array]:
+    """Where the lines of neighbouring losses meet, from the last point of the ROC curve to the first."""
+    zero = len(back) - 1
     gap = np.diff(t)
     with np.errstate(over="ignore", under="ignore"):
         drop = (ahead[:-1] - ahead[1:]) / np.expm1(gap[zero:])
@@ -44,14 +51,56 @@ def _meet(pair: Pair, t: Array) -> tuple[Array, Array, float, float]:
         p_rest = np.exp(t[:zero]) * (rest - back[:-1])
     x = np.concatenate([1.0 - rest, x_ahead])
     p = np.concatenate([1.0 - p_rest, ahead[:-1] + drop])
-    return x, p, float(ahead[-1]), float(back[0])
+    return x, p
 
 
-def _chain(x: Array, p: Array, last: float, first: float) -> tuple[Array, Array]:
+def _chain(t: Array, ahead: Array, back: Array) -> tuple[Array, Array]:
     """Nodes from (0, 0) to (1, 1): outcomes that Q never shows first, those that P never shows last."""
+    x, p = _meet(t, ahead, back)
+    last, first = float(ahead[-1]), float(back[0])
     q = np.concatenate([[0.0, 0.0], x[::-1], [1.0 - first, 1.0]])
     p = np.concatenate([[0.0, last], p[::-1], [1.0, 1.0]])
     return np.maximum.accumulate(np.clip(q, 0.0, 1.0)), np.maximum.accumulate(np.clip(p, 0.0, 1.0))
+
+
+def _crossing(one: tuple[float, float], two: tuple[float, float]) -> tuple[float, float]:
+    """x and 1 - x where the lines of two losses meet; a point is (t, d(t)) or, for t < 0, (t, the other's d(-t))."""
+    (t, v), (s, u) = one, two
+    if t >= 0.0:
+        x = (v - u) / math.expm1(min(s - t, 700.0)) * math.exp(-min(t, 700.0))
+        return x, 1.0 - x
+    if s <= 0.0:
+        rest = (u - math.exp(t - s) * v) / -math.expm1(t - s)
+        return 1.0 - rest, rest
+    x = (1.0 + math.exp(t) * (v - 1.0) - u) / (math.exp(min(s, 700.0)) - math.exp(t))
+    return x, 1.0 - x
+
+
+def _minorant(t: Array, ahead: Array, back: Array) -> tuple[Array, Array, Array]:
+    """The losses whose lines bound the polygon: the vertices of the convex minorant of d in exp(t).
+
+    The loss 0 stays; if it is no vertex its value is the minorant's (the truth is convex, so it is below).
+    """
+    values = np.concatenate([back[:-1], ahead]).tolist()
+    kept = [(-math.inf, 0.0)]  # the line p = 1
+    for point in zip(t.tolist(), values, strict=True):
+        while len(kept) > 1:
+            (x, rest), (next_x, next_rest) = _crossing(kept[-2], kept[-1]), _crossing(kept[-1], point)
+            crossed = next_rest < rest if point[0] <= 0.0 else next_x > x
+            if not crossed:
+                break
+            kept.pop()
+        kept.append(point)
+    while len(kept) > 2 and kept[-1][1] >= kept[-2][1] and kept[-2][0] >= 0.0:
+        kept.pop()  # steeper and higher than the line before: never the lowest
+    losses = np.array([loss for loss, _ in kept])
+    value = np.array([v for _, v in kept])
+    zero = int(np.searchsorted(losses, 0.0))
+    if losses[zero] != 0.0:
+        x, _ = _crossing(kept[zero - 1], kept[zero])
+        level = kept[zero][1] + x * math.expm1(kept[zero][0])
+        losses, value = np.insert(losses, zero, 0.0), np.insert(value, zero, level)
+    return losses[1:], value[zero:], value[1 : zero + 1]
 
 
 def outer_polygon(pair: Pair, t: Array) -> Polygon:
@@ -59,29 +108,27 @@ def outer_polygon(pair: Pair, t: Array) -> Polygon:
 
     Lines that would break concavity are left out, which only raises the polygon.
     """
-    x, p, last, first = _meet(pair, t)
-    for _ in range(64):
-        bad = np.flatnonzero(x[1:] > x[:-1] * (1.0 + 1e-9) + 1e-300) + 1
-        bad = bad[t[bad] != 0.0]
-        if len(bad) == 0:
-            break
-        # Of neighbouring offenders drop one at a time: that may heal the other.
-        t = np.delete(t, bad[np.concatenate([[True], np.diff(bad) > 1])])
-        x, p, last, first = _meet(pair, t)
-    q, p = _chain(x, p, last, first)
+    ahead, back = _values(pair, t)
+    x, _ = _meet(t, ahead, back)
+    x = np.concatenate([[1.0 - back[0]], x, [0.0]])
+    if (x[1:] > x[:-1] * (1.0 + 1e-9) + 1e-300).any():
+        t, ahead, back = _minorant(t, ahead, back)
+    q, p = _chain(t, ahead, back)
     slopes = np.concatenate([[np.inf], np.exp(np.minimum(t[::-1], 700.0)), [0.0]])
     return Polygon(q, p, slopes)
 
 
 def meeting_points(pair: Pair, t: Array) -> tuple[Array, Array]:
     """All vertices of the ROC curve of a pair whose profile is exactly piecewise linear with kinks at t."""
-    return _chain(*_meet(pair, t))
+    return _chain(t, *_values(pair, t))
 
 
 def coarse_losses(pair: Pair, count: int = 96) -> Array:
     """Losses for a first polygon: zero, both ends of the profile, its kinks, and an even grid between."""
-    ahead = np.linspace(0.0, max(pair.remove.end, 1e-9), count)
-    back = np.linspace(0.0, max(pair.add.end, 1e-9), count)
+    # Losses closer than roundoff can tell apart would only add noise.
+    ahead, back = (
+        np.linspace(0.0, max(half.end, 1e-9), count if half.end > 1e-6 else 2) for half in (pair.remove, pair.add)
+    )
     return np.unique(np.concatenate([-back, -pair.add.knots(), ahead, pair.remove.knots()]))
 
 

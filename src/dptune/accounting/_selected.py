@@ -24,6 +24,7 @@ from dptune.accounting.runs import NegativeBinomial, Runs
 __all__ = ["SelectedHalf", "certify", "selected_half", "tabulate", "three_blocks"]
 
 _KNOTS = 900
+_KEPT = 3  # programmes held by one half; each takes some ten megabytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +43,8 @@ class SelectedHalf(Half):
         """The programme resolved for losses from e upwards; a few are kept."""
         level = math.floor(4.0 * math.log1p(max(e, 0.0)))
         if level not in self.programmes:
+            while len(self.programmes) >= _KEPT:
+                self.programmes.pop(next(iter(self.programmes)))
             self.programmes[level] = upper_programme(self.hull.base, self.runs, math.expm1(level / 4.0))
         return self.programmes[level]
 
@@ -157,6 +160,6 @@ def certify(pair: Pair, runs: Runs, delta: float, near: float) -> Certificate:
     return Certificate(low, programme, runs)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _roc_points(pair: Pair) -> tuple[Array, Array]:
     return _attained(pair)

@@ -114,19 +114,19 @@ def _directed(pair: Pair, direction: str) -> Pair:
 # Profiles are built once for each description. The cache is keyed by the frozen description itself.
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=96)
 def profile(cost: Cost) -> Pair:
     """The upper profile of a cost, cached."""
     return cost._profile()
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=96)
 def operand(cost: Cost) -> Pair:
     """The upper profile of a cost in a cheap form, cached."""
     return cost._operand()
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=96)
 def lower_pair(cost: Cost, delta: float) -> Pair:
     """The lower profile of a cost, cached."""
     return cost._lower(delta)

@@ -102,7 +102,8 @@ class Runs(ABC):
 
     def sample(self, uniform: Callable[[], float] = _os_uniform) -> int:
         """Draw K by inversion; the randomness is the operating system's unless a rehearsal passes its own."""
-        return self.quantile(min(uniform(), 1.0 - 2.0**-53))
+        # A uniform of exactly 0 would stand for no run even under a law that always runs.
+        return self.quantile(min(max(uniform(), 2.0**-65), 1.0 - 2.0**-53))
 
     def _scan(self, visit: Callable[[int, Array, float], float | None], at_least: int = 0) -> float:
         """Walk the probabilities in blocks until ``visit`` answers or nothing measurable is left."""
@@ -139,6 +140,7 @@ class NegativeBinomial(Runs):
         )
         hint = "This law always runs at least once, so its mean is at least 1; use Poisson for smaller means."
         object.__setattr__(self, "mean", real("mean", self.mean, 1, _LARGEST_MEAN, hint=hint))
+        _ = self.stopping  # refuse a law that cannot be computed now rather than later
 
     @property
     def expected(self) -> float:
@@ -156,8 +158,11 @@ class NegativeBinomial(Runs):
         low = -1.0
         while excess(low) < 0:
             low *= 2.0
-            if low < -700:
-                break
+            if low < -600:
+                raise InvalidInput(
+                    f"No truncated negative binomial law of shape {self.shape:g} has mean {self.mean:g} within "
+                    "floating point; use a shape further above -1."
+                )
         return math.exp(brentq(excess, low, -1e-16, xtol=1e-15, rtol=8.9e-16))
 
     def _mean_at(self, log_gamma: float) -> float:

@@ -14,6 +14,7 @@ import typer
 from dptune.cli.demo import demo
 from dptune.cli.ledger import ledger
 from dptune.cli.plan import plan
+from dptune.cli.price import price
 from dptune.cli.resume import resume
 from dptune.cli.tune import tune
 from dptune.errors import DptuneError
@@ -33,10 +34,11 @@ def _about() -> None:
     """Differentially private hyperparameter tuning with one honest budget."""
 
 
+app.command()(demo)
+app.command()(price)
 app.command()(plan)
 app.command()(tune)
 app.command()(resume)
-app.command()(demo)
 app.add_typer(ledger, name="ledger")
 
 

@@ -39,7 +39,7 @@ def print_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]
     """A readable table on standard output."""
     table = Table(title=title, title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+        table.add_column(column, justify="right" if index == 1 else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
     Console().print(table)
