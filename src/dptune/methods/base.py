@@ -58,8 +58,8 @@ class Budget:
 class Randomness(Protocol):
     """A run's secret randomness, addressed by label, so that the order of calls does not matter."""
 
-    def integer_bits(self, bits: int, *label: str | int) -> int:
-        """A uniform integer in [0, 2^bits)."""
+    def integer_bits(self, n: int, /, *label: str | int) -> int:
+        """A uniform integer in [0, 2^n)."""
 
     def uniform(self, *label: str | int) -> float:
         """A uniform in (0, 1)."""

@@ -16,8 +16,8 @@ __all__ = ["BitSource", "Bits"]
 class BitSource(Protocol):
     """The part of a run's randomness that the samplers need."""
 
-    def integer_bits(self, bits: int, *label: str | int) -> int:
-        """A uniform integer in [0, 2^bits)."""
+    def integer_bits(self, n: int, /, *label: str | int) -> int:
+        """A uniform integer in [0, 2^n)."""
 
 
 class Bits:

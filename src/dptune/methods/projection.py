@@ -30,9 +30,16 @@ def _box(law: Array, prior: Array, density: tuple[float, float]) -> tuple[Array,
     return pi / pi.sum(), inset_c * pi0, inset_big * pi0
 
 
+def _no_room(density: tuple[float, float]) -> bool:
+    """Whether the prior is the only law in the box (up to rounding)."""
+    return density[0] * (1.0 + _INSET) >= 1.0 or density[1] * (1.0 - _INSET) <= 1.0
+
+
 def project(law: Array, prior: Array, density: tuple[float, float]) -> Array:
     """The law nearest in L2 among those within [c, C] times the prior: ``clip(law - nu, c prior, C prior)``."""
     pi, low, high = _box(law, prior, density)
+    if _no_room(density):
+        return np.array(prior, dtype=float)
     # total(nu) falls from sum(high) >= 1 to sum(low) <= 1, piecewise linear with these breakpoints.
     breaks = np.concatenate([pi - high, pi - low])
     change = np.concatenate([-np.ones_like(pi), np.ones_like(pi)])
@@ -52,6 +59,8 @@ def project_kl(law: Array, prior: Array, density: tuple[float, float], penalty: 
     if nu == 0.0:
         return project(law, prior, density)
     pi, low, high = _box(law, prior, density)
+    if _no_room(density):
+        return np.array(prior, dtype=float)
 
     def at(shift: float) -> Array:
         x = pi - shift
