@@ -73,8 +73,9 @@ def _disturbed(tmp_path: Path, kills: int, seconds: float, trials: int, chance: 
         alive = process.poll() is None
         if alive:
             (os.killpg if chance.random() < 0.5 else os.kill)(process.pid, signal.SIGKILL)
-        process.communicate()
+        _, errors = process.communicate()
         if not alive:
+            assert process.returncode == 0, errors.decode()
             break
         done += 1
         assert ledger.status("icu").charges <= 1
