@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,7 @@ class GaussianProcess:
     def __post_init__(self) -> None:
         self.tau = real("tau", self.tau, 0, 1e6)
         self.beta = real("beta", self.beta, 0, 1e9)
+        self._fitted: dict[bytes, Any] = {}
 
     def bounds(self, seen: Array, scores: Array, points: Array) -> Array:
         """Mean plus tau deviations of the surrogate at the points."""
@@ -70,8 +72,11 @@ class GaussianProcess:
             warnings.simplefilter("ignore", ConvergenceWarning)  # a scale at its bound is an answer
             if usable and float(np.ptp(scores[:usable])) > 0:
                 # Only a prefix decides the scales, so that they are a function of the history, not of call times.
-                early = GaussianProcessRegressor(kernel, normalize_y=True).fit(seen[:usable], scores[:usable])
-                kernel = early.kernel_
+                key = seen[:usable].tobytes() + scores[:usable].tobytes()
+                if key not in self._fitted:
+                    early = GaussianProcessRegressor(kernel, normalize_y=True).fit(seen[:usable], scores[:usable])
+                    self._fitted = {key: early.kernel_}
+                kernel = self._fitted[key]
             model = GaussianProcessRegressor(kernel, normalize_y=True, optimizer=None).fit(seen, scores)
             mean, deviation = model.predict(points, return_std=True)
         return np.asarray(mean + self.tau * deviation, dtype=float)
