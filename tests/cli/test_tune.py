@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from dptune.cli import main
-from dptune.methods import plan_from_json
 from dptune.sealed import Ledger
 
 JOB = """
@@ -73,8 +72,8 @@ def test_a_job_from_a_file(job: Path, ledger: Ledger, tmp_path: Path, capsys: py
     assert release["dataset"] == "digits"
     assert 0.1 <= release["params"]["learning_rate"] <= 10.0
     # The statement's epsilon is what the plan in the release costs.
-    plan = plan_from_json((out / "release" / "plan.json").read_text())
-    assert plan.cost.epsilon(release["delta"]) == release["epsilon"]
+    priced = _json(capsys, "price", "--plan", str(out / "release" / "plan.json"))
+    assert (priced["epsilon"], priced["delta"]) == (release["epsilon"], release["delta"])
 
     status = _json(capsys, "ledger", "show", str(ledger.path))
     assert status["datasets"][0]["charges"] == 1
@@ -87,6 +86,39 @@ def test_a_job_from_a_file(job: Path, ledger: Ledger, tmp_path: Path, capsys: py
     assert _json(capsys, "resume", str(out))["resumed"] is False
     assert main(["ledger", "show", str(ledger.path)]) == 0
     assert "Renyi" in capsys.readouterr().out
+
+
+METHODS = {
+    "random-stopping": 'runs = "geometric:2"',
+    "adaptive": 'runs = "geometric:2"\ndensity = [0.8, 1.5]',
+    "subset": 'runs = "geometric:2"\nfraction = 0.2\ninner = "adaptive"\nfinal = "all"',
+    "noisy-best": "shards = 10\ngrid = 2",
+    "threshold": "shards = 10\ngrid = 2",
+    "vote": "clients = 10\nvotes = 2\ngrid = 2",
+    "naive": "grid = 2",
+    "random-guess": "",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", ["digits", "adult"])
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_and_its_price(tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str, data: str) -> None:
+    """The epsilon that a release states is the one that its plan costs."""
+    if (
+        data == "adult"
+        and not (Path(os.environ.get("DPTUNE_DATA", "../shared/data")) / "adult" / "adult.data").is_file()
+    ):
+        pytest.skip("DPTUNE_DATA has no adult/adult.data")
+    text = JOB.split("[method]", maxsplit=1)[0].replace('"digits"', f'"{data}"').replace("steps = 20", "steps = 15")
+    path = tmp_path / "job.toml"
+    path.write_text(f'{text}[method]\nname = "{method}"\n{METHODS[method]}\n[budget]\nepsilon = 3.0\ndelta = 1e-5\n')
+    out = tmp_path / "run"
+    release = _json(capsys, "tune", str(path), "--out", str(out), "--workers", "2")
+    priced = _json(capsys, "price", "--plan", str(out / "release" / "plan.json"))
+    assert priced["epsilon"] == release["epsilon"] <= 3.0
+    assert release["method"] == method
+    assert (release["model"] is not None) or release["params"]
 
 
 def test_flags_alone_with_private_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,6 +60,10 @@ def _progress(out: Path) -> dict[int, tuple[str, float | None]]:
         return {row[0]: (row[1], row[2]) for row in rows}
 
 
+def _finished(out: Path) -> int:
+    return sum(score is not None for _, score in _progress(out).values())
+
+
 def _disturbed(tmp_path: Path, kills: int, seconds: float, trials: int, chance: random.Random) -> tuple[Path, Ledger]:
     """Run and kill ``kills`` times at random moments, then let it finish. Returns the folder and the ledger."""
     ledger = Ledger.create(tmp_path / "h.ledger")
@@ -68,8 +73,12 @@ def _disturbed(tmp_path: Path, kills: int, seconds: float, trials: int, chance: 
     done, longest = 0, 1.5
     while done < kills:
         process = _start(out, ledger.path, seconds, trials, 2)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(chance.uniform(0.0, longest))
+        moment = time.monotonic() + chance.uniform(0.0, longest)
+        # Spread the kills over the whole run, however fast the machine is: not too much progress before each.
+        while process.poll() is None and time.monotonic() < moment:
+            if _finished(out) > 1 + trials * done / kills:
+                moment = min(moment, time.monotonic() + chance.uniform(0.0, 2.0 * seconds))
+            time.sleep(0.02)
         alive = process.poll() is None
         if alive:
             (os.killpg if chance.random() < 0.5 else os.kill)(process.pid, signal.SIGKILL)
@@ -84,9 +93,7 @@ def _disturbed(tmp_path: Path, kills: int, seconds: float, trials: int, chance: 
             assert now[number][0] == trial  # never drawn again
             if score is not None:
                 assert now[number][1] == score  # never counted twice
-        # Spread the kills over the whole run, however fast the machine is.
-        finished = sum(score is not None for _, score in now.values())
-        longest *= 0.7 if finished / trials > done / kills else 1.2
+        longest = max(0.5, longest * (0.8 if _finished(out) > trials * done / kills else 1.1))
         before = now
     assert done >= 0.9 * kills
     process = _start(out, ledger.path, seconds, trials)
