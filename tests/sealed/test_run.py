@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import datetime
 import json
+import logging
 import stat
+import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +234,12 @@ def test_an_existing_charge_can_be_used(tmp_path: Path, ledger: Ledger) -> None:
     release = _go(plan, ToyTrainer(), tmp_path / "run", ledger=ledger, dataset="icu", charge="reserved")
     assert release.details["ledger"]["head"] == receipt.head
     assert ledger.status("icu").charges == 1
+    with pytest.raises(InvalidInput, match="used by another run"):
+        _go(plan, ToyTrainer(), tmp_path / "again", ledger=ledger, dataset="icu", charge="reserved")
+    with pytest.raises(InvalidInput, match="no charge 'other'"):
+        _go(plan, ToyTrainer(), tmp_path / "again", ledger=ledger, dataset="icu", charge="other")
+    assert not (tmp_path / "again").exists()
+    ledger.verify()
 
 
 def test_a_finished_run_has_nothing_to_resume(tmp_path: Path) -> None:
@@ -283,6 +292,36 @@ def test_an_error_inside_the_seal_says_nothing(tmp_path: Path, ledger: Ledger, m
     release = resume(tmp_path / "run", ToyTrainer(), DATA, executor=ONE)
     assert release.params["x"] > 0
     assert ledger.status("icu").charges == 1
+
+
+def test_a_search_that_talks_is_not_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Surrogates warn, rules print: how often they do must not be seen."""
+    tell = toy.ToySearch.tell
+
+    def talk(self: toy.ToySearch, outcome: Any) -> None:
+        print("told", outcome.score)
+        print("told", outcome.score, file=sys.stderr)
+        warnings.warn(f"told {outcome.score}", stacklevel=1)
+        logging.getLogger("surrogate").warning("told %s", outcome.score)
+        tell(self, outcome)
+
+    monkeypatch.setattr(toy.ToySearch, "tell", talk)
+    _go(toy_plan(count=3), ToyTrainer(), tmp_path / "run")
+    assert capfd.readouterr() == ("", "")
+    assert caplog.records == []
+    assert (tmp_path / "run" / "vault" / "output" / "search.log").read_text().count("told") == 6
+
+
+def test_refused_input_inside_a_search_says_nothing_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tell(self: toy.ToySearch, outcome: Any) -> None:
+        raise InvalidInput(f"score {outcome.score} of trial {outcome.index}")
+
+    monkeypatch.setattr(toy.ToySearch, "tell", tell)
+    with pytest.raises(Stopped) as caught:
+        _go(toy_plan(count=2), ToyTrainer(), tmp_path / "run")
+    assert "score" not in str(caught.value)
 
 
 class _NoCost:

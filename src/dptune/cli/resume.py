@@ -10,7 +10,7 @@ import typer
 from dptune.cli._display import heartbeat
 from dptune.cli._job import Job, load_data, make_executor, make_trainer
 from dptune.cli._output import print_json
-from dptune.cli.tune import show
+from dptune.cli.tune import show, stoppable
 from dptune.errors import InvalidInput
 from dptune.sealed import load_release
 from dptune.sealed.run import job_of, released
@@ -39,5 +39,5 @@ def resume(
     job = Job(sections)
     data, public = load_data(job)
     trainer = make_trainer(job, data, public)
-    with heartbeat("finishing inside the seal") as beat:
+    with heartbeat("finishing inside the seal") as beat, stoppable(folder):
         show(resume_run(folder, trainer, data, executor=make_executor(job), beat=beat), as_json)

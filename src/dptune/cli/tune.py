@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +12,10 @@ import typer
 from dptune.cli._display import heartbeat
 from dptune.cli._job import Job, load_data, make_budget, make_executor, make_method, make_trainer, read_job
 from dptune.cli._output import number, print_json, print_rows
-from dptune.errors import InvalidInput
+from dptune.errors import InvalidInput, Stopped
 from dptune.sealed import Release, run
 
-__all__ = ["run_job", "show", "tune"]
+__all__ = ["run_job", "show", "stoppable", "tune"]
 
 
 def tune(
@@ -58,13 +60,24 @@ def tune(
     show(release, as_json)
 
 
+@contextlib.contextmanager
+def stoppable(folder: Path) -> Iterator[None]:
+    """Ctrl-C is one line too."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped(
+            f"Stopped. If {folder} holds a run, it is charged: finish it with 'dptune resume {folder}'."
+        ) from None
+
+
 def run_job(job: Job, out: Path) -> Release:
     """Plan and run a job."""
     budget = make_budget(job)
     data, public = load_data(job)
     trainer = make_trainer(job, data, public)
     plan = make_method(job, data, public).plan(budget, trainer)
-    with heartbeat("tuning inside the seal") as beat:
+    with heartbeat("tuning inside the seal") as beat, stoppable(out):
         return run(
             plan,
             trainer,

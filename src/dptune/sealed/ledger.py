@@ -196,6 +196,27 @@ class Ledger:
             "Plan a cheaper run; nothing was charged."
         )
 
+    def claim(self, charge: str, run: str, dataset: str, cost: Cost) -> Receipt:
+        """Use a charge that was committed earlier for a run. One charge serves one run."""
+        with self._chain.transaction(write=True) as chain:
+            found = chain.charge(charge)
+            if not found or found[0].body["dataset"] != dataset or cost.describe() not in found[0].body["costs"]:
+                raise InvalidInput(f"The ledger has no charge {charge!r} with this plan's cost for {dataset!r}.")
+            names = [entry.body["run"] for entry in chain.all() if entry.body.get("claimed") == charge]
+            if run not in names:
+                matching = found[0].body["costs"].count(cost.describe())
+                if len(names) >= matching:
+                    raise InvalidInput(f"The charge {charge!r} was used by another run; nothing was charged.")
+                chain.append({"kind": "claim", "claimed": charge, "run": run, "time": _now()})
+        return self._receipt(found[0])
+
+    def paid(self, charge: str, run: str) -> bool:
+        """Whether a run's charge was committed and, if it was committed earlier under another name, claimed."""
+        with self._chain.transaction() as chain:
+            if charge == run:
+                return bool(chain.charge(charge))
+            return any(e.body.get("claimed") == charge and e.body["run"] == run for e in chain.all())
+
     def receipt(self, charge: str) -> Receipt | None:
         """The receipt of a charge, if it was committed."""
         with self._chain.transaction() as chain:
@@ -249,7 +270,7 @@ class Ledger:
         """
         rules: dict[str, Filter] = {}
         sums: dict[str, Curve] = {}
-        seen = set()
+        seen: dict[str, int] = {}
         entries = self._chain.check()
         for entry in entries:
             body = entry.body
@@ -259,7 +280,11 @@ class Ledger:
                 self._verify_charge(entry, rules, sums)
                 if body["charge"] in seen:
                     raise Corrupt(f"Entry {entry.number} of the ledger repeats the charge {body['charge'][:12]}.")
-                seen.add(body["charge"])
+                seen[body["charge"]] = len(body["costs"])
+            elif body["kind"] == "claim":
+                seen[body["claimed"]] -= 1
+                if seen[body["claimed"]] < 0:
+                    raise Corrupt(f"Entry {entry.number} of the ledger uses a charge twice.")
         if head is not None and head not in {entry.hash for entry in entries}:
             raise Corrupt(
                 f"The head {head[:12]}... of the statement is not in this ledger: it was rolled back, or it is "

@@ -12,6 +12,7 @@ import contextlib
 import datetime
 import hashlib
 import math
+import os
 import pickle
 import secrets
 import traceback
@@ -24,9 +25,10 @@ from dptune.accounting import Cost
 from dptune.errors import Corrupt, DptuneError, InvalidInput, Stopped
 from dptune.executors.base import Executor, Session, Work
 from dptune.executors.processes import Processes
-from dptune.methods.base import Plan, Search, Selection, plan_from_json
+from dptune.methods.base import Plan, Selection, plan_from_json
 from dptune.sealed._files import remove_tree, storage_errors, write_durable
 from dptune.sealed._loop import Beat, Loop
+from dptune.sealed._quiet import Quiet, silence
 from dptune.sealed.ledger import Ledger, Receipt
 from dptune.sealed.randomness import Randomness
 from dptune.sealed.release import Release, load_release, public_time, set_times, write_release
@@ -102,7 +104,8 @@ class _Terms:
     """What was agreed before the run began; stored in the vault, so that a run continues under the same terms."""
 
     plan: Plan
-    charge: str
+    run: str  # the run's own name
+    charge: str  # that of its charge: the same, unless the charge was committed earlier
     ledger: str | None  # None in a rehearsal
     dataset: str
     data_is: str
@@ -145,7 +148,7 @@ def run(
 
     ``out`` is the run's folder. Without ``ledger`` the run keeps one of its own, good for this plan's budget alone.
     ``release_at`` is a public time before which nothing is released. ``rehearsal`` names the folder of an earlier
-    rehearsal, whose replay check goes into the statement. ``charge`` uses a charge that was committed earlier.
+    rehearsal, whose replay check goes into the statement. ``charge`` claims a charge that was committed earlier.
     ``seed`` makes this a rehearsal.
     """
     _check(plan, trainer, seed, data_is)
@@ -155,7 +158,7 @@ def run(
     randomness = Randomness.fresh() if seed is None else Randomness.rehearsal(seed)
     _preflight(plan, trainer, randomness)
     name = dataset or str(getattr(data, "name", "") or "data")
-    identity = secrets.token_hex(16) if charge is None else charge
+    identity = secrets.token_hex(16)
     folder = Path(out) if out is not None else Path("dptune-runs") / f"{name}-{identity[:8]}"
     created = _make_folder(folder)
     vault: Vault | None = None
@@ -166,7 +169,7 @@ def run(
             book.terms(name)  # an unknown data set is refused before anything is written
         print_ = None if book is None else fingerprint(data, book.path)
         path = None if book is None else str(book.path.absolute())
-        terms = _Terms(plan, identity, path, name, data_is, release_at, replay, print_, job)
+        terms = _Terms(plan, identity, charge or identity, path, name, data_is, release_at, replay, print_, job)
         vault = Vault.create(folder / "vault", {"terms": terms.describe(), "state": "open"}, randomness)
         return _Run(folder, vault, terms, trainer, data, executor or Processes(), beat).work()
     except BaseException:
@@ -208,7 +211,9 @@ def released(out: str | Path) -> bool:
 
 def _preflight(plan: Plan, trainer: Any, randomness: Randomness) -> None:
     """The trainer must declare what the plan paid for; otherwise every trial would fail after the charge."""
-    for trial in plan.start(randomness).ask()[:8]:
+    with silence(Path(os.devnull)):
+        trials = plan.start(randomness).ask()
+    for trial in trials[:8]:
         declared = trial.extra.get("cost")
         if declared is None:
             continue  # low-sensitivity utilities: the training itself is not released
@@ -259,7 +264,7 @@ def _charged(vault: Vault) -> bool:
     """Whether the ledger holds this run's charge; in doubt, yes, so that nothing paid for is thrown away."""
     try:
         terms = _terms(vault)
-        return terms.ledger is None or Ledger(terms.ledger).receipt(terms.charge) is not None
+        return terms.ledger is None or Ledger(terms.ledger).paid(terms.charge, terms.run)
     except Exception:
         return True
 
@@ -306,7 +311,10 @@ class _Run:
         if terms.ledger is None:
             return None, None, "record"
         book = Ledger(terms.ledger)
-        receipt = book.charge(terms.dataset, terms.plan.cost, terms.charge, terms.fingerprint)
+        if terms.charge == terms.run:
+            receipt = book.charge(terms.dataset, terms.plan.cost, terms.charge, terms.fingerprint)
+        else:
+            receipt = book.claim(terms.charge, terms.run, terms.dataset, terms.plan.cost)
         budget, unit = book.terms(terms.dataset)
         return receipt, budget, unit
 
@@ -315,9 +323,9 @@ class _Run:
         """Errors from here on may depend on data: their details stay in the vault."""
         try:
             yield
-        except DptuneError:
-            raise
-        except Exception:
+        except Exception as error:
+            if type(error) in (DptuneError, Corrupt, Stopped):  # ours: about the disk, the workers, the folder
+                raise
             with contextlib.suppress(Exception):
                 write_durable(self.vault.path / "stopped.txt", traceback.format_exc().encode())
             raise Stopped(
@@ -327,13 +335,16 @@ class _Run:
             ) from None
 
     def _train(self, loop: Loop, randomness: Randomness) -> tuple[Selection, str]:
-        search: Search = self.terms.plan.start(randomness)
+        log = self.vault.path / "output" / "search.log"
+        with silence(log):
+            search = Quiet(self.terms.plan.start(randomness), log)
         selection = loop.search(search)
         if selection.final is not None:
             loop.final(selection.final)
         replay = self.terms.replay
         if self.terms.ledger is None:
-            first = self.terms.plan.start(randomness).ask()[:1]
+            with silence(log):
+                first = self.terms.plan.start(randomness).ask()[:1]
             replay = "unknown" if not first else "exact" if loop.repeats(first[0]) else "inexact"
         return selection, replay
 
