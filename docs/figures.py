@@ -1,4 +1,4 @@
-"""Draws the figures of the documentation: ``make docs``. Every curve is computed here, nothing is read from elsewhere."""
+"""Draws the figures of the documentation (``make docs``); every curve is computed here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dptune.accounting.literature import published
 from dptune.accounting.runs import Runs
 
 mpl.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402  # the backend must be chosen first
+from matplotlib import pyplot as plt  # the backend must be chosen first
 
 _OUT = Path(__file__).parent / "figures"
 _DELTA = 1e-5

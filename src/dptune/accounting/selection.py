@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from dptune._validate import real
-from dptune.accounting._profiles import Pair, solve
+from dptune.accounting._convex import joined
+from dptune.accounting._profiles import Pair
 from dptune.accounting._selected import Certificate, certify, selected_half, tabulate
 from dptune.accounting.combination import check_cost
 from dptune.accounting.cost import Cost, cost_from_json, lower_pair, operand, profile
@@ -54,7 +55,8 @@ class Select(Cost):
     def _operand(self) -> Pair:
         exact = profile(self)
         remove = tabulate(exact.remove)
-        return Pair(remove, remove if exact.symmetric else tabulate(exact.add))
+        both = joined(remove, remove if exact.symmetric else tabulate(exact.add))
+        return Pair(both.remove, both.remove) if exact.symmetric else both
 
     def _certificate(self, delta: float) -> tuple[Certificate, bool]:
         """The better of the two directions, and whether it is the removal direction.
@@ -72,10 +74,6 @@ class Select(Cost):
         certificate, forward = self._certificate(delta)
         pair = certificate.pair()
         return pair if forward else pair.flip()
-
-    def epsilon_lower(self, delta: float) -> float:
-        pair = lower_pair(self, delta)
-        return max(solve(pair.remove, delta, upward=False), solve(pair.add, delta, upward=False))
 
 
 def select(base: Cost, runs: Runs) -> Select:
