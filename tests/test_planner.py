@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,9 @@ from dptune.cli.compare import compare as command
 from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.methods import Budget, Subset
 from dptune.methods.models import elastic_rounds, flip_choices, sparse_choices, top_share
-from dptune.planner import choose, compare
+from dptune.planner import choose, compare, public_records, tune
 from dptune.spaces import Float, Space
+from dptune.training import DpSgdTrainer, Settings, load, softmax
 
 SPACE = Space(lr=Float(1e-3, 1, log=True))
 
@@ -58,6 +61,30 @@ def test_no_public_validation_means_private_validation() -> None:
     assert "held back" in advice.explanation
     with pytest.raises(InvalidInput, match="how many records"):
         choose(Private(), SPACE, Budget(2.0, 1e-5))
+
+
+def test_records_follow_from_public_settings() -> None:
+    class Trainer(Priced):
+        settings = SimpleNamespace(batch_size=256, sampling_rate=256 / 60000)
+
+    assert public_records(Trainer()) == 60_000
+    assert public_records(Priced()) is None
+
+
+def test_tune_plans_explains_and_runs(tmp_path: Path) -> None:
+    pytest.importorskip("dptune.sealed.run", reason="the sealed runner is not installed")
+    split = load("digits")
+    settings = Settings.from_batch(150, 1438, noise_multiplier=1.0, steps=40, clip_norm=1.0, learning_rate=1.0)
+    trainer = DpSgdTrainer(softmax(64, 10), settings, validation=split.test)
+    said: list[str] = []
+    space = Space(lr=Float(0.3, 3, log=True))
+    release = tune(
+        trainer, space, split.train, 6.0, 1e-4, out=tmp_path / "run", runs=Geometric(3), explain=said.append, seed=1,
+        data_is="public",
+    )  # fmt: skip
+    assert said
+    assert said[0].startswith("Chosen: ")
+    assert set(release.params) >= {"lr", "noise_multiplier"}
 
 
 def test_a_fixed_cost_that_does_not_fit_is_refused() -> None:

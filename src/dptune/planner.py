@@ -6,8 +6,9 @@ explanation gives the numbers that decided. Everything is computed from public d
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,7 @@ from dptune.methods import (
 from dptune.methods.models import flip_choices, threshold_choices, top_share, vote_choices
 from dptune.spaces import Candidates, Domain
 
-__all__ = ["Advice", "Compared", "choose", "compare", "default_validation"]
+__all__ = ["Advice", "Compared", "choose", "compare", "default_validation", "public_records", "tune"]
 
 _TOP = 0.05
 _LEAST_TUNING_RECORDS = 500
@@ -65,15 +66,45 @@ def default_validation(trainer: Any, records: int | None) -> PrivateValidation |
     return PrivateValidation(_VALIDATION_SHARE, max(1.0, _VALIDATION_SHARE * records))
 
 
+def public_records(trainer: Any) -> int | None:
+    """The number of records that a DP-SGD trainer declares publicly: its denominator over its sampling rate."""
+    settings = getattr(trainer, "settings", None)
+    batch, rate = getattr(settings, "batch_size", None), getattr(settings, "sampling_rate", None)
+    if not isinstance(batch, int | float) or not isinstance(rate, int | float) or rate <= 0:
+        return None
+    return max(1, round(batch / rate))
+
+
+def tune(
+    trainer: Any,
+    space: Domain,
+    data: Any,
+    epsilon: float,
+    delta: float,
+    *,
+    records: int | None = None,
+    runs: Runs | None = None,
+    explain: Callable[[str], None] | None = print,
+    **options: Any,
+) -> Any:
+    """Tune in one call: the planner picks the method, says why, and the sealed runner releases the winner.
+
+    ``options`` go to the runner (``ledger``, ``dataset``, ``out``, ...). The explanation comes before data is touched.
+    """
+    advice = choose(trainer, space, Budget(epsilon, delta), records=records, runs=runs)
+    if explain is not None:
+        explain(advice.explanation)
+    return importlib.import_module("dptune.sealed.run").run(advice.plan, trainer, data, **options)
+
+
 def choose(
     trainer: Any, space: Domain, budget: Budget, *, records: int | None = None, runs: Runs | None = None
 ) -> Advice:
-    """Pick a method and explain it. ``records`` is the public number of records, if there is one.
+    """Pick a method and explain it. ``records`` is the public number of records; a DP-SGD trainer implies one.
 
     Offers are random stopping and subset tuning; the least noise per record trained on wins.
     """
-    if records is not None:
-        integer("records", records, 1)
+    records = public_records(trainer) if records is None else integer("records", records, 1)
     law, many = runs or Geometric(10), runs or Geometric(30)
     whole = RandomStopping(space, law, validation=default_validation(trainer, records))
     offers: list[tuple[str, Any, Plan]] = []

@@ -60,9 +60,7 @@ def test_features_look_at_one_record_only() -> None:
     assert together.shape == (20, 441)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1.0, rtol=1e-5)
     for row in range(20):
-        np.testing.assert_allclose(
-            oriented_gradients(x[row : row + 1])[0], together[row], rtol=1e-5, atol=1e-7
-        )
+        np.testing.assert_allclose(oriented_gradients(x[row : row + 1])[0], together[row], rtol=1e-5, atol=1e-7)
     assert not oriented_gradients(np.zeros((2, 784), np.float32)).any()
     assert oriented_gradients(np.zeros((0, 784), np.float32)).shape == (0, 441)
 
@@ -108,9 +106,7 @@ def test_a_missing_folder_says_what_to_put_where(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(InvalidInput, match="DPTUNE_DATA is not set"):
         load("mnist")
     monkeypatch.setenv("DPTUNE_DATA", str(tmp_path))
-    with pytest.raises(
-        InvalidInput, match=r"Put the original train-images-idx3-ubyte.gz into the folder mnist/"
-    ):
+    with pytest.raises(InvalidInput, match=r"Put the original train-images-idx3-ubyte.gz into the folder mnist/"):
         load("mnist")
     with pytest.raises(InvalidInput, match=r"Put the original adult.names into the folder adult/"):
         load("adult")

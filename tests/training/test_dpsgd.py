@@ -19,9 +19,7 @@ from dptune.training.numpy_engine import NumpyEngine
 from dptune.training.optimizers import Momentum
 from dptune.training.sampling import PoissonSampler
 
-BASE = Settings(
-    sampling_rate=0.2, noise_multiplier=1.5, steps=40, clip_norm=0.5, learning_rate=0.7, batch_size=20.0
-)
+BASE = Settings(sampling_rate=0.2, noise_multiplier=1.5, steps=40, clip_norm=0.5, learning_rate=0.7, batch_size=20.0)
 
 
 def records(count: int = 100, features: int = 6, classes: int = 3) -> Dataset:
@@ -72,9 +70,7 @@ def test_noiseless_run_equals_a_plain_loop_with_public_denominator() -> None:
 def test_a_stack_equals_separate_runs(secure: bool) -> None:
     data = records()
     keys = [RunKey.rehearsal(seed) for seed in range(3)]
-    settings = [
-        with_(secure=secure, learning_rate=lr, clip_norm=c) for lr, c in ((0.1, 1.0), (0.5, 0.3), (1.0, 2.0))
-    ]
+    settings = [with_(secure=secure, learning_rate=lr, clip_norm=c) for lr, c in ((0.1, 1.0), (0.5, 0.3), (1.0, 2.0))]
     engine = NumpyEngine(Mlp(6, 3, (4,)), double=secure)
     together = descend(engine, data, settings, keys)
     for row in range(3):

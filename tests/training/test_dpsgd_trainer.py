@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from dptune.accounting import DpSgd, Gaussian, Gdp
 from dptune.errors import InvalidInput
 from dptune.training import (
     DpSgdTrainer,
@@ -60,6 +61,22 @@ def test_parameters_override_settings_and_unknown_ones_are_named() -> None:
         made.resolve({"clip": 0})
 
 
+def test_the_cost_follows_from_rate_noise_and_steps() -> None:
+    made = digits_trainer()
+    assert made.cost({"steps": 10, "lr": 3.0}) == DpSgd(0.2, 2.0, 10)
+    with pytest.raises(InvalidInput, match="no finite cost"):
+        made.cost({"noise_multiplier": 0.0})
+
+
+def test_a_held_out_score_is_part_of_the_cost() -> None:
+    """The dearer of training and score: whichever record it is, it meets only one of the two."""
+    loud = DpSgdTrainer(softmax(64, 10), SETTINGS, holdout=Holdout(0.2, denominator=287, scale=0.05))
+    base = DpSgd(0.2, 2.0, 150)
+    assert loud.cost({}).epsilon(1e-5) == pytest.approx(base.epsilon(1e-5), rel=1e-3)
+    quiet = DpSgdTrainer(softmax(64, 10), SETTINGS, holdout=Holdout(0.2, denominator=100, scale=0.001))
+    assert quiet.cost({}).epsilon(1e-5) == pytest.approx(Gaussian(0.1).epsilon(1e-5), rel=1e-3)
+
+
 def test_several_candidates_equal_their_single_runs() -> None:
     made, data = digits_trainer(), load("digits").train
     params = [{"lr": 0.5}, {"lr": 1.0, "steps": 20}, {"lr": 2.0, "clip": 0.2}]
@@ -104,15 +121,11 @@ def test_a_generator_of_numpy_is_a_source_of_keys() -> None:
 
 
 def test_functions_become_trainers() -> None:
-    class Free:
-        def epsilon(self, delta: float) -> float:
-            return 0.0
-
-    @trainer(cost=Free())
+    @trainer(cost=Gdp(1.0))
     def constant(params: object, data: object, rng: object) -> tuple[str, float]:
         return "model", 1.0
 
-    @trainer(cost=lambda params: Free())
+    @trainer(cost=lambda params: Gdp(2.0))
     def wrong(params: object, data: object, rng: object) -> tuple[str, float]:
         return "model"  # type: ignore[return-value] # what a careless caller would return
 
@@ -120,7 +133,8 @@ def test_functions_become_trainers() -> None:
     assert isinstance(digits_trainer(), Trainer)
     keys = [RunKey.rehearsal(1), RunKey.rehearsal(2)]
     assert fit_many(constant, [{}, {}], None, keys) == [Fitted("model", 1.0)] * 2
-    assert wrong.cost({}).epsilon(1e-5) == 0.0
+    assert constant.cost({}) == Gdp(1.0)
+    assert wrong.cost({}) == Gdp(2.0)
     with pytest.raises(InvalidInput, match=r"must return \(model, score\)"):
         wrong.fit({}, None, keys[0])
     with pytest.raises(InvalidInput, match="'cost' must be a cost"):
@@ -149,7 +163,9 @@ def test_the_engine_can_be_chosen() -> None:
         if engine == "torch":
             pytest.importorskip("torch", reason="the torch engine needs torch")
         made = DpSgdTrainer(Mlp(64, 10, (16,)), SETTINGS, validation=data.test, engine=engine)
-        assert made.fit({"steps": 80}, data.train, RunKey.rehearsal(1)).score > 0.5
+        fitted = made.fit({"steps": 80}, data.train, RunKey.rehearsal(1))
+        assert fitted.score > 0.5
+        assert fitted.model.accuracy(data.test) == fitted.score
     with pytest.raises(InvalidInput, match="no engine called 'fast'"):
         DpSgdTrainer(softmax(64, 10), SETTINGS, validation=data.test, engine="fast").fit(
             {}, data.train, RunKey.rehearsal(1)

@@ -6,15 +6,26 @@ the keys are fixed, so they either pass always or never.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from dptune.errors import InvalidInput
+from dptune.training._compiled import kernel
 from dptune.training.noise import FastNoise, RunKey, SecureNoise, as_key
 
-KINDS = [FastNoise, SecureNoise]
-Kind = type[FastNoise] | type[SecureNoise]
+KINDS = [
+    pytest.param(lambda key, d: FastNoise(key, d, compiled=False), id="fast"),
+    pytest.param(
+        lambda key, d: FastNoise(key, d, compiled=True),
+        id="compiled",
+        marks=pytest.mark.skipif(kernel is None, reason="the kernel was not compiled"),
+    ),
+    pytest.param(SecureNoise, id="secure"),
+]
+Kind = Callable[[RunKey, int], FastNoise | SecureNoise]
 
 
 def draws(kind: Kind, key: RunKey, dimension: int, steps: int) -> np.ndarray:
@@ -53,8 +64,9 @@ def test_noise_is_a_function_of_run_and_step(kind: Kind) -> None:
     assert abs(np.corrcoef(forward.ravel(), other.ravel())[0, 1]) < 6 / np.sqrt(forward.size)
 
 
-def test_fast_noise_reaches_the_tail_of_the_law() -> None:
-    values = draws(FastNoise, RunKey.rehearsal(5), 100_000, 40).ravel()
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_fast_noise_reaches_the_tail_of_the_law(kind: Kind) -> None:
+    values = draws(kind, RunKey.rehearsal(5), 100_000, 40).ravel()
     beyond = np.sum(np.abs(values) > 4)
     expected = 2 * stats.norm.sf(4) * values.size
     assert abs(beyond - expected) < 6 * np.sqrt(expected)
@@ -110,3 +122,19 @@ def test_keys_hide_their_bits_and_refuse_other_lengths() -> None:
 def test_secure_noise_refuses_single_precision() -> None:
     with pytest.raises(InvalidInput, match="double precision"):
         SecureNoise(RunKey.rehearsal(1), 3).add(np.zeros(3, np.float32), 1.0, 0)
+
+
+@pytest.mark.skipif(kernel is None, reason="the kernel was not compiled")
+def test_the_compiled_generator_gives_the_published_answers() -> None:
+    """Philox4x32-10 of Random123's known answers: zeros, ones, digits of pi."""
+
+    def words(counter: list[int], key: list[int]) -> list[int]:
+        secret = np.array([*key, counter[1], counter[3]], np.uint32).tobytes()
+        answer = np.frombuffer(kernel.words(secret, counter[2], counter[0]), np.uint32)
+        return [int(word) for word in answer[:4]]
+
+    ones = 0xFFFFFFFF
+    assert words([0] * 4, [0] * 2) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    assert words([ones] * 4, [ones] * 2) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
+    pi = [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344]
+    assert words(pi, [0xA4093822, 0x299F31D0]) == [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]

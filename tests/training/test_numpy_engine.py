@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dptune.errors import InvalidInput
+from dptune.training._compiled import kernel
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Mlp, softmax
 from dptune.training.noise import RunKey
@@ -109,11 +110,12 @@ def test_one_record_moves_the_sum_by_at_most_the_clip_norm() -> None:
         assert np.linalg.norm(whole - less) <= 0.4 * (1 + 1e-9)
 
 
-def test_a_record_whose_gradient_overflows_contributes_nothing() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_record_whose_gradient_overflows_contributes_nothing(compiled: bool) -> None:
     x = np.ones((3, 2), np.float32)
     x[1] = 3e38
     data = Dataset(x, np.array([0, 1, 0]), 2)
-    engine = NumpyEngine(Mlp(2, 2, (3,), "relu"))
+    engine = NumpyEngine(Mlp(2, 2, (3,), "relu"), compiled=compiled)
     engine.bind(data)
     parameters = np.full((1, engine.dimension), 2.0, np.float32)
     out, rest = np.empty_like(parameters), np.empty_like(parameters)
@@ -138,3 +140,41 @@ def test_data_that_does_not_fit_the_model() -> None:
         engine.bind(records(3, 3))
     with pytest.raises(InvalidInput, match="has 3 classes but the data has 2"):
         engine.bind(records(3, 2, features=4))
+
+
+@pytest.mark.skipif(kernel is None, reason="the kernel was not compiled")
+@pytest.mark.parametrize("clip", [0.1, 1.0, 30.0])
+@pytest.mark.parametrize(
+    "model",
+    [
+        softmax(105, 2),
+        softmax(441, 10),
+        Mlp(37, 3, (64, 64), "relu"),
+        Mlp(64, 10, (33, 17), "tanh"),
+        Mlp(5, 16, (130, 16, 1), "tanh"),
+    ],
+)
+def test_the_compiled_pass_equals_numpy(model: Mlp, clip: float) -> None:
+    """The reference is double precision; widths need padding inside the kernel, batches several blocks."""
+    data = records(700, model.classes, model.features)
+    exact, fast = NumpyEngine(model, double=True), NumpyEngine(model)
+    assert fast.compiled
+    assert not exact.compiled
+    assert not NumpyEngine(model, compiled=False).compiled
+    parameters = 0.3 * np.random.default_rng(5).normal(size=(1, exact.dimension))
+    for size in (0, 1, 17, 61, 300, 600):
+        batch = np.random.default_rng(size).choice(700, size, replace=False)
+        sums = []
+        for engine in (exact, fast):
+            engine.bind(data)
+            out = np.full((1, engine.dimension), np.nan, engine.dtype)
+            engine.clipped_sums(parameters.astype(np.float32).astype(engine.dtype), [batch], np.array([clip]), out)
+            sums.append(out)
+        assert np.linalg.norm(sums[0] - sums[1]) <= 1e-5 * np.linalg.norm(sums[0])
+
+
+def test_large_networks_and_other_activations_stay_with_numpy() -> None:
+    assert not NumpyEngine(Mlp(5, 3, (300,))).compiled
+    assert not NumpyEngine(softmax(2000, 3)).compiled
+    assert not NumpyEngine(softmax(5, 17)).compiled
+    assert not NumpyEngine(Mlp(5, 3, (4,), Activation("tempered_sigmoid"))).compiled

@@ -212,9 +212,7 @@ def test_what_vmap_cannot_trace_goes_to_opacus() -> None:
 
 
 def test_batch_norm_is_refused_with_the_reason() -> None:
-    with pytest.raises(
-        InvalidInput, match="'1' is BatchNorm1d: its output for one record depends on the others"
-    ):
+    with pytest.raises(InvalidInput, match="'1' is BatchNorm1d: its output for one record depends on the others"):
         TorchEngine(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
 
 
@@ -231,9 +229,7 @@ def test_dropout_is_a_function_of_the_run() -> None:
     settings = Settings(
         sampling_rate=0.1, noise_multiplier=1.0, steps=5, clip_norm=0.5, learning_rate=0.5, batch_size=30.0
     )
-    one, again = (
-        descend(TorchEngine(module), records(), [settings], [RunKey.rehearsal(1)])[0] for _ in range(2)
-    )
+    one, again = (descend(TorchEngine(module), records(), [settings], [RunKey.rehearsal(1)])[0] for _ in range(2))
     assert np.array_equal(one, again)
 
 
@@ -271,7 +267,5 @@ def test_descriptions_build_the_papers_networks() -> None:
     assert count["hypo"] == 16 * 65 + 32 * 257 + 32 * 513 + 10 * 33
     tiny = Cnn((2, 9, 9), 3, (Conv(4, 3), MaxPool(2, 2), GlobalMean()), dense=(5,))
     engine = TorchEngine(build(tiny), fresh=True)
-    assert our_clipped_sum(engine, records(), np.arange(20), 1.0).shape == (
-        2 * 9 * 4 + 4 + 4 * 5 + 5 + 5 * 3 + 3,
-    )
+    assert our_clipped_sum(engine, records(), np.arange(20), 1.0).shape == (2 * 9 * 4 + 4 + 4 * 5 + 5 + 5 * 3 + 3,)
     assert not np.array_equal(engine.start(RunKey.rehearsal(1)), engine.start(RunKey.rehearsal(2)))

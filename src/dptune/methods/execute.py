@@ -33,11 +33,10 @@ def fit_trial(
         raise InvalidInput("No record fell into the part that this training sees.")
     source = randomness.generator(*trial.seed_label) if rng is None else rng
     validation = trial.extra.get("validation")
-    fit = trainer.fit
-    if validation is not None and callable(getattr(trainer, "train", None)):
-        fit = trainer.train  # trains without scoring: no record is held back
-    options = {"start": _weights(start)} if start is not None and "start" in inspect.signature(fit).parameters else {}
-    fitted = fit(trial.params, training, source, **options)
+    options = {}
+    if start is not None and "start" in inspect.signature(trainer.fit).parameters:
+        options["start"] = _weights(start)
+    fitted = trainer.fit(trial.params, training, source, **options)
     model, score = fitted[0], float(fitted[1])
     if validation is None or trial.extra.get("final"):
         return model, score

@@ -70,14 +70,14 @@ def elastic_rounds(
 def sparse_choices(utilities: Array, k_budget: float, granularity: float, rng: np.random.Generator) -> int:
     """One sparse vector over the same proposals; -1 if nothing passed."""
     elastic = ElasticRounds(0.0, granularity)
-    vector = sparse_vector(k_budget, 1.0, max(1, 2 * elastic.doublings()))
-    shift, left = rng.laplace(0.0, vector.threshold_scale), vector.passes
+    vector = sparse_vector(1.0, 1.0, max(1, 2 * elastic.doublings()))
+    shift, left = rng.laplace(0.0, vector.threshold_scale / k_budget), vector.passes
     u, step, chosen = 0.0, 1, -1
     while step and left:
         proposal = u + step * granularity
         over = np.zeros(1, dtype=bool)
         if proposal <= 1.0 + 1e-12:
-            over = utilities + rng.laplace(0.0, vector.query_scale, len(utilities)) >= proposal + shift
+            over = utilities + rng.laplace(0.0, vector.query_scale / k_budget, len(utilities)) >= proposal + shift
         if over.any():
             chosen, u, step, left = int(np.argmax(over)), u + granularity * step, 2 * step, left - 1
         else:

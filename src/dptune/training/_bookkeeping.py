@@ -55,9 +55,7 @@ def layers_of(module: nn.Module) -> list[nn.Module] | None:
 def _flatten(module: nn.Module) -> list[nn.Module] | None:
     if type(module) is nn.Sequential:
         parts = [_flatten(child) for child in module]
-        return (
-            None if any(p is None for p in parts) else [layer for p in parts if p is not None for layer in p]
-        )
+        return None if any(p is None for p in parts) else [layer for p in parts if p is not None for layer in p]
     if type(module) is nn.Linear or type(module) in _PLAIN or type(module).__name__ == "TemperedSigmoid":
         return [module]
     if type(module) is nn.Conv2d and module.groups == 1 and module.padding_mode == "zeros":

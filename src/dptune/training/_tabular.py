@@ -42,9 +42,7 @@ def columns(names: Path) -> list[tuple[str, list[str]]]:
         values = [value.strip() for value in tail.strip().rstrip(".").split(",")]
         found.append((head.strip(), [] if values == ["continuous"] else values))
     if len(found) != _FIELDS - 1:
-        raise InvalidInput(
-            f"{names} lists {len(found)} columns, not {_FIELDS - 1}. Put the original file there."
-        )
+        raise InvalidInput(f"{names} lists {len(found)} columns, not {_FIELDS - 1}. Put the original file there.")
     return found
 
 

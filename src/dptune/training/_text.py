@@ -44,9 +44,7 @@ def reviews(path: Path, buckets: int) -> tuple[Floats, NDArray[np.int64]]:
         for number, line in enumerate(stream, 1):
             fields = line.rstrip("\n").split("\t", 3)
             if len(fields) != 4:
-                raise InvalidInput(
-                    f"{path}, line {number}: expected label, rating, id and text split by tabs."
-                )
+                raise InvalidInput(f"{path}, line {number}: expected label, rating, id and text split by tabs.")
             features.append(hashed_words(fields[3], buckets))
             labels.append(_label(fields[0]))
     return np.stack(features), np.array(labels, dtype=np.int64)

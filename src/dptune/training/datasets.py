@@ -39,9 +39,7 @@ class Dataset:
         if not np.issubdtype(x.dtype, np.floating):
             x = x.astype(np.float32)
         if x.ndim != 2:
-            raise InvalidInput(
-                f"'x' must have one row per record; got shape {x.shape}. Flatten images first."
-            )
+            raise InvalidInput(f"'x' must have one row per record; got shape {x.shape}. Flatten images first.")
         if y.shape != (len(x),):
             raise InvalidInput(f"'y' must hold one label per record ({len(x)}); got shape {y.shape}.")
         if self.classes < 2:
@@ -107,9 +105,7 @@ def data_root() -> Path:
 def _open(folder: str, name: str) -> Path:
     path = data_root() / folder / name
     if not path.is_file():
-        raise InvalidInput(
-            f"no file {path}. Put the original {name} into the folder {folder}/ of DPTUNE_DATA."
-        )
+        raise InvalidInput(f"no file {path}. Put the original {name} into the folder {folder}/ of DPTUNE_DATA.")
     return path
 
 

@@ -40,9 +40,7 @@ class Engine(Protocol):
     def bind(self, data: Dataset) -> None:
         """Take the records that later calls refer to by index."""
 
-    def clipped_sums(
-        self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats
-    ) -> None:
+    def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
 
     def logits(self, parameters: Floats, x: Floats) -> Floats:
@@ -106,9 +104,7 @@ def descend(
     first = settings[0]
     begin = [engine.start(key) for key in keys] if start is None else [np.array(s) for s in start]
     parameters = np.stack(begin).astype(engine.dtype)
-    noises: list[Noise] = [
-        (SecureNoise if first.secure else FastNoise)(key, engine.dimension) for key in keys
-    ]
+    noises: list[Noise] = [(SecureNoise if first.secure else FastNoise)(key, engine.dimension) for key in keys]
     samplers = [PoissonSampler(k, len(data), s.sampling_rate) for k, s in zip(keys, settings, strict=True)]
     scales = [s.noise_multiplier * s.clip_norm for s in settings]
     clips = np.array(
@@ -118,9 +114,7 @@ def descend(
         ]
     )
     if (clips <= 0).any():
-        raise InvalidInput(
-            "the noise lattice is wider than the clip norm. Lower 'noise_multiplier' or use fast noise."
-        )
+        raise InvalidInput("the noise lattice is wider than the clip norm. Lower 'noise_multiplier' or use fast noise.")
     rates = np.array([[s.learning_rate] for s in settings])
     update = first.optimizer.start(parameters)
     unit = np.array([[1.0 / s.batch_size] for s in settings], dtype=engine.dtype)
@@ -140,18 +134,12 @@ def _check(
     engine: Engine, settings: Sequence[Settings], keys: Sequence[RunKey], start: Sequence[Floats] | None
 ) -> None:
     if not settings or len(settings) != len(keys):
-        raise InvalidInput(
-            f"every candidate needs its own key; got {len(settings)} settings and {len(keys)} keys."
-        )
+        raise InvalidInput(f"every candidate needs its own key; got {len(settings)} settings and {len(keys)} keys.")
     if len({key.secret for key in keys}) != len(keys):
-        raise InvalidInput(
-            "two candidates share a run key, so their noise would not be independent. Use fresh keys."
-        )
+        raise InvalidInput("two candidates share a run key, so their noise would not be independent. Use fresh keys.")
     shared = [(s.steps, s.optimizer, s.schedule, s.secure) for s in settings]
     if any(other != shared[0] for other in shared):
-        raise InvalidInput(
-            "stacked candidates must share steps, optimizer, schedule and secure. Train them apart."
-        )
+        raise InvalidInput("stacked candidates must share steps, optimizer, schedule and secure. Train them apart.")
     if settings[0].secure and engine.dtype is not np.float64:
         raise InvalidInput("secure noise needs an engine in double precision. Build it with double=True.")
     for vector in start or ():

@@ -9,7 +9,6 @@ records does not exist.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptune import _validate
+from dptune.accounting import Cost, DpSgd, Gaussian, parallel
 from dptune.errors import InvalidInput
 from dptune.training.datasets import Dataset
 from dptune.training.dpsgd import Engine, Settings, descend
@@ -72,15 +72,16 @@ class Holdout:
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel:
-    """A model description with its trained parameters."""
+    """A model description with its trained parameters, in the order of the engine that trained them."""
 
     description: Mlp | Cnn
     parameters: Floats
+    engine: str = "auto"
 
     def logits(self, x: Floats) -> Floats:
         """Outputs on the rows of ``x``."""
         with np.errstate(all="ignore"):  # a diverged model predicts badly but predicts
-            return engine_for(self.description).logits(self.parameters, x)
+            return engine_for(self.description, engine=self.engine).logits(self.parameters, x)
 
     def predict(self, x: Floats) -> NDArray[np.int64]:
         """The most likely class of every row."""
@@ -116,31 +117,26 @@ class DpSgdTrainer:
     def resolve(self, params: Params) -> Settings:
         """The settings of one run."""
         named = {_ALIASES.get(name, name): value for name, value in params.items()}
-        free = (
-            {} if isinstance(self.model, Mlp | Cnn) else {k: v for k, v in named.items() if k not in _FIELDS}
-        )
+        free = {} if isinstance(self.model, Mlp | Cnn) else {k: v for k, v in named.items() if k not in _FIELDS}
         unknown = sorted(set(named) - _FIELDS - set(free))
         if unknown:
             known = ", ".join(sorted(_FIELDS | set(_ALIASES)))
             raise InvalidInput(f"unknown parameter {unknown[0]!r}. DP-SGD knows {known}.")
         return dataclasses.replace(self.settings, **{k: v for k, v in named.items() if k not in free})
 
-    def cost(self, params: Params) -> Any:
+    def cost(self, params: Params) -> Cost:
         """The cost of one run: DP-SGD for a training record, a Gaussian count for a held-out one."""
-        accounting = importlib.import_module("dptune.accounting")  # loads slowly, so only when asked
         settings = self.resolve(params)
         if settings.noise_multiplier == 0.0:
-            raise InvalidInput(
-                "training without noise has no finite cost. Set 'noise_multiplier' above zero."
-            )
-        base = accounting.DpSgd(
+            raise InvalidInput("training without noise has no finite cost. Set 'noise_multiplier' above zero.")
+        base = DpSgd(
             sampling_rate=settings.sampling_rate,
             noise_multiplier=settings.noise_multiplier,
             steps=settings.steps,
         )
         if self.holdout is None:
             return base
-        return accounting.parallel(base, accounting.Gaussian(self.holdout.noise_multiplier))
+        return parallel(base, Gaussian(self.holdout.noise_multiplier))
 
     def fit(self, params: Params, data: Dataset, rng: Rng, *, start: Floats | None = None) -> Fitted:
         """Train once and score; ``start`` continues from given parameters (warm start)."""
@@ -202,7 +198,7 @@ class DpSgdTrainer:
 
     def _wrap(self, engine: Engine, flat: Floats) -> Any:
         if isinstance(self.model, Mlp | Cnn):
-            return TrainedModel(self.model, flat)
+            return TrainedModel(self.model, flat, self.engine)
         release = engine.release  # type: ignore[attr-defined] # only the torch engine takes modules
         return release(flat)
 
@@ -210,11 +206,7 @@ class DpSgdTrainer:
         records = self.validation if held is None else held
         assert records is not None  # one of the two exists, see __post_init__
         with np.errstate(all="ignore"):
-            right = (
-                int(np.sum(np.argmax(engine.logits(flat, records.x), axis=1) == records.y))
-                if len(records)
-                else 0
-            )
+            right = int(np.sum(np.argmax(engine.logits(flat, records.x), axis=1) == records.y)) if len(records) else 0
         if self.holdout is not None:
             return self.holdout.score(right, key)
         return right / max(1, len(records))

@@ -10,6 +10,7 @@ from typing import Any
 
 from dptune.errors import InvalidInput
 from dptune.training.dpsgd import Engine
+from dptune.training.fused_engine import FusedEngine, supports
 from dptune.training.models import Cnn, Mlp
 from dptune.training.numpy_engine import NumpyEngine
 
@@ -22,6 +23,7 @@ def engine_for(model: Any, *, double: bool = False, engine: str = "auto") -> Eng
         "auto": lambda: _automatic(model, double),
         "numpy": lambda: _numpy(model, double),
         "torch": lambda: _torch(model, double),
+        "fused": lambda: FusedEngine(model),
     }
     if engine not in makers:
         raise InvalidInput(f"no engine called {engine!r}. Choose one of {', '.join(makers)}.")
@@ -29,14 +31,14 @@ def engine_for(model: Any, *, double: bool = False, engine: str = "auto") -> Eng
 
 
 def _automatic(model: Any, double: bool) -> Engine:
-    return _numpy(model, double) if isinstance(model, Mlp) else _torch(model, double)
+    if isinstance(model, Mlp):
+        return _numpy(model, double)
+    return FusedEngine(model) if supports(model, double=double) else _torch(model, double)
 
 
 def _numpy(model: Any, double: bool) -> Engine:
     if not isinstance(model, Mlp):
-        raise InvalidInput(
-            f"the numpy engine trains Mlp models, not {type(model).__name__}. Use engine='torch'."
-        )
+        raise InvalidInput(f"the numpy engine trains Mlp models, not {type(model).__name__}. Use engine='torch'.")
     return NumpyEngine(model, double=double)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptune.errors import InvalidInput
+from dptune.training._compiled import kernel
 
 __all__ = ["FastNoise", "Noise", "RunKey", "SecureNoise", "as_key"]
 
@@ -82,14 +83,20 @@ class Noise(Protocol):
 class FastNoise:
     """Single-precision Gaussian noise: Box-Muller on a counter-based generator (Philox).
 
+    The compiled kernel uses the 32-bit variant of the generator, numpy the 64-bit one: both are functions of
+    (run, step), with different values.
+
     The radius uses 40 random bits, so the law is cut at 7.4 standard deviations. Floating-point sums of this
     kind do not resist attacks on the low bits of the result; :class:`SecureNoise` does.
     """
 
-    def __init__(self, key: RunKey, dimension: int) -> None:
-        self._key = np.frombuffer(key.child("noise").secret, dtype=np.uint64)[:2].copy()
+    def __init__(self, key: RunKey, dimension: int, *, compiled: bool | None = None) -> None:
+        secret = key.child("noise").secret
+        self._key = np.frombuffer(secret, dtype=np.uint64)[:2].copy()
+        self._secret = secret[:16]
+        self._compiled = kernel is not None if compiled is None else compiled
         self._dimension = dimension
-        self._per_block = max(1, _BLOCK // max(1, dimension))
+        self._per_block = 1 if self._compiled else max(1, _BLOCK // max(1, dimension))
         self._block = -1
         pairs = (self._per_block * dimension + 1) // 2
         self._radius = np.empty(pairs, np.float32)
@@ -108,6 +115,9 @@ class FastNoise:
         return flat
 
     def _fill(self, block: int) -> None:
+        if self._compiled:
+            kernel.normals(self._secret, block, self._normals)
+            return
         radius, angle, normals = self._radius, self._angle, self._normals
         bits = np.random.Philox(key=self._key, counter=[0, 0, 0, block]).random_raw(radius.size)
         words = np.asarray(bits).view(np.uint32)
@@ -174,9 +184,7 @@ class SecureNoise:
         if scale == 0.0:
             return
         if total.dtype != np.float64:
-            raise InvalidInput(
-                "secure noise needs sums in double precision; the engine must be built for it."
-            )
+            raise InvalidInput("secure noise needs sums in double precision; the engine must be built for it.")
         lattice = self._lattice(scale)
         noise = self.sample(step)
         noise *= scale / lattice

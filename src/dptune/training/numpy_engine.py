@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptune.errors import InvalidInput
+from dptune.training._compiled import kernel
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Mlp
 from dptune.training.noise import RunKey
@@ -26,16 +27,21 @@ __all__ = ["NumpyEngine"]
 Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]
 
+_FEW_FEATURES, _FEW_UNITS = 1024, 256
+
 
 class NumpyEngine:
     """Clipped sums for an :class:`~dptune.training.models.Mlp`; ``double`` for use with secure noise."""
 
     stacks = True
 
-    def __init__(self, model: Mlp, *, double: bool = False) -> None:
+    def __init__(self, model: Mlp, *, double: bool = False, compiled: bool | None = None) -> None:
         self.model = model
         self.dimension = model.dimension
         self.dtype: type[np.floating[Any]] = np.float64 if double else np.float32
+        suits = kernel is not None and not double and _suits_kernel(model)
+        self.compiled = suits if compiled is None else compiled and suits
+        self._widths = np.array(model.widths, np.int64)
         self._shapes = list(itertools.pairwise(model.widths))
         self._gathered = np.empty((0, model.features), self.dtype)
         self._data: Dataset | None = None
@@ -70,10 +76,16 @@ class NumpyEngine:
         self._y = data.y
         self._square = np.einsum("nd,nd->n", self._x, self._x)
 
-    def clipped_sums(
-        self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats
-    ) -> None:
+    def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
+        if self.compiled:
+            for row, batch in enumerate(batches):
+                places = np.ascontiguousarray(batch, np.int64)
+                tanh = self.model.nonlinearity.kind == "tanh"
+                kernel.mlp_sum(
+                    parameters[row], self._x, self._y, places, self._widths, tanh, float(clips[row]), out[row]
+                )
+            return
         stack, most = len(batches), max((len(batch) for batch in batches), default=0)
         if most == 0:
             out.fill(0.0)
@@ -84,35 +96,38 @@ class NumpyEngine:
             index[row, : len(batch)] = batch
             valid[row, : len(batch)] = 1.0
         layers = self._layers(parameters)
-        inputs = [self._gather(index)]
-        for weight, bias in layers[:-1]:
-            hidden = np.matmul(inputs[-1], weight)
-            hidden += bias[:, None, :]
-            _activate(self.model.nonlinearity, hidden)
-            inputs.append(hidden)
-        weight, bias = layers[-1]
-        delta = np.matmul(inputs[-1], weight)
-        delta += bias[:, None, :]
-        _softmax_minus_label(delta, self._y[index])
-        deltas = [delta]
+        # Records come last in everything but the gathered rows: sums over units are then vectorised.
+        rows = self._gather(index)
+        inputs = [rows.transpose(0, 2, 1)]
+        for place, (weight, bias) in enumerate(layers):
+            if place == 0:
+                product = np.matmul(rows, weight).transpose(0, 2, 1)
+                values = np.add(product, bias[:, :, None], order="C")
+            else:
+                values = np.matmul(weight.transpose(0, 2, 1), inputs[-1])
+                values += bias[:, :, None]
+            if place + 1 < len(layers):
+                _activate(self.model.nonlinearity, values)
+                inputs.append(values)
+        _softmax_minus_label(values, self._y[index])
+        deltas = [values]
         for (weight, _), hidden in zip(reversed(layers[1:]), reversed(inputs[1:]), strict=True):
-            delta = np.matmul(deltas[-1], weight.transpose(0, 2, 1))
+            delta = np.matmul(weight, deltas[-1])
             _times_slope(self.model.nonlinearity, delta, hidden)
             deltas.append(delta)
         deltas.reverse()
-        square = np.zeros((stack, most), self.dtype)
-        for place, (values, delta) in enumerate(zip(inputs, deltas, strict=True)):
-            size = self._square[index] if place == 0 else np.einsum("sbd,sbd->sb", values, values)
-            square += (size + 1.0) * np.einsum("sbd,sbd->sb", delta, delta)
+        square = (self._square[index] + 1.0) * np.square(deltas[0]).sum(axis=1)
+        for hidden, delta in zip(inputs[1:], deltas[1:], strict=True):
+            square += (np.square(hidden).sum(axis=1) + 1.0) * np.square(delta).sum(axis=1)
         norm = np.sqrt(square, out=square)
         if not np.isfinite(norm).all():
             _drop_overflows(norm, inputs, deltas)
         limit = clips.astype(self.dtype)[:, None]
         factor = valid * (limit / np.maximum(norm, limit))
-        for (weight, bias), values, delta in zip(self._layers(out), inputs, deltas, strict=True):
-            np.multiply(delta, factor[:, :, None], out=delta)
-            np.matmul(values.transpose(0, 2, 1), delta, out=weight)
-            np.sum(delta, axis=1, out=bias)
+        for (weight, bias), hidden, delta in zip(self._layers(out), inputs, deltas, strict=True):
+            scaled = np.multiply(delta.transpose(0, 2, 1), factor[:, :, None], order="C")
+            np.matmul(hidden, scaled, out=weight)
+            np.sum(scaled, axis=1, out=bias)
 
     def logits(self, parameters: Floats, x: Floats) -> Floats:
         """Outputs of one candidate on the rows of ``x``."""
@@ -139,6 +154,13 @@ class NumpyEngine:
         rows = self._gathered[: index.size]
         np.take(self._x, index.ravel(), axis=0, out=rows, mode="clip")
         return rows.reshape(*index.shape, self.model.features)
+
+
+def _suits_kernel(model: Mlp) -> bool:
+    """Small networks are faster in one compiled pass; large ones leave the work to the matrix library."""
+    small = model.features <= _FEW_FEATURES and all(width <= _FEW_UNITS for width in model.hidden)
+    known = model.nonlinearity.kind in {"relu", "tanh"}
+    return small and known and model.classes <= 16 and len(model.hidden) < 8
 
 
 def _activate(activation: Activation, values: Floats) -> None:
@@ -169,13 +191,16 @@ def _drop_overflows(norm: Floats, inputs: list[Floats], deltas: list[Floats]) ->
     bad = ~np.isfinite(norm)
     norm[bad] = 0.0
     for values in (*inputs, *deltas):
-        values[bad] = 0.0
+        values.transpose(0, 2, 1)[bad] = 0.0
 
 
 def _softmax_minus_label(logits: Floats, labels: Indices) -> None:
-    """Turn logits into the derivative of the cross-entropy, in place."""
-    logits -= logits.max(axis=-1, keepdims=True)
+    """Turn logits (stack, class, record) into the derivative of the cross-entropy, in place."""
+    stack, classes, records = logits.shape
+    logits -= logits.max(axis=1, keepdims=True)
     np.exp(logits, out=logits)
-    logits /= logits.sum(axis=-1, keepdims=True)
-    flat = logits.reshape(-1, logits.shape[-1])
-    flat[np.arange(len(flat)), labels.ravel()] -= 1.0
+    logits /= logits.sum(axis=1, keepdims=True)
+    rows = np.arange(stack)[:, None] * classes + labels
+    rows *= records
+    rows += np.arange(records)
+    logits.reshape(-1)[rows.ravel()] -= 1.0

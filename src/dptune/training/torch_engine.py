@@ -95,9 +95,7 @@ class TorchEngine:
 
     stacks = False
 
-    def __init__(
-        self, module: nn.Module, *, double: bool = False, mode: str = "auto", fresh: bool = False
-    ) -> None:
+    def __init__(self, module: nn.Module, *, double: bool = False, mode: str = "auto", fresh: bool = False) -> None:
         _refuse(module)
         if mode not in {"auto", *MODES}:
             raise InvalidInput(f"'mode' must be 'auto' or one of {', '.join(MODES)}; got {mode!r}.")
@@ -116,9 +114,7 @@ class TorchEngine:
             start += p.numel()
         possible = _bookkeeping.layers_of(self._module) is not None
         if mode == "bookkeeping" and not possible:
-            raise InvalidInput(
-                "book-keeping needs a Sequential of Linear, Conv2d, pooling and elementwise layers."
-            )
+            raise InvalidInput("book-keeping needs a Sequential of Linear, Conv2d, pooling and elementwise layers.")
         self._modes = [m for m in MODES if m == mode or (mode == "auto" and (possible or m != "bookkeeping"))]
         self.mode: str | None = None
         self._sampled: Any = None
@@ -149,9 +145,7 @@ class TorchEngine:
                     "classes. Its last layer must return one score per class."
                 )
 
-    def clipped_sums(
-        self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats
-    ) -> None:
+    def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
         for row, batch in enumerate(batches):
             if len(batch) == 0:
@@ -208,9 +202,7 @@ class TorchEngine:
             try:
                 got = self._sum(x, y, clip)
             except (RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError) as error:
-                reasons.append(
-                    f"{mode}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
-                )
+                reasons.append(f"{mode}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
                 self.mode = None
                 continue
             distance = float((got - expected).norm())
@@ -256,9 +248,7 @@ class TorchEngine:
         for one, label in zip(torch.split(x, 1), torch.split(y, 1), strict=True):
             loss = cross_entropy(self._module(one), label)
             parts = torch.autograd.grad(loss, self._trained, allow_unused=True)
-            filled = [
-                torch.zeros_like(p) if g is None else g for p, g in zip(self._trained, parts, strict=True)
-            ]
+            filled = [torch.zeros_like(p) if g is None else g for p, g in zip(self._trained, parts, strict=True)]
             total += clip_and_add(torch.cat([g.reshape(-1) for g in filled])[None], clip)
         return total
 

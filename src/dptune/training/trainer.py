@@ -12,21 +12,14 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from dptune.accounting import Cost
 from dptune.errors import InvalidInput
 from dptune.training.noise import RunKey
 
-__all__ = ["Cost", "Fitted", "FunctionTrainer", "Params", "Rng", "Trainer", "fit_many", "trainer"]
+__all__ = ["Fitted", "FunctionTrainer", "Params", "Rng", "Trainer", "fit_many", "trainer"]
 
 Params = Mapping[str, Any]
 Rng = np.random.Generator | RunKey
-
-
-@runtime_checkable
-class Cost(Protocol):
-    """The part of an accounting cost that training refers to."""
-
-    def epsilon(self, delta: float) -> float:
-        """The smallest epsilon at the given delta."""
 
 
 class Fitted(NamedTuple):
@@ -40,7 +33,7 @@ class Fitted(NamedTuple):
 class Trainer(Protocol):
     """One private training run per call."""
 
-    def cost(self, params: Params) -> Any:
+    def cost(self, params: Params) -> Cost:
         """The cost of one :meth:`fit` with these parameters, score included; must not look at data."""
 
     def fit(self, params: Params, data: Any, rng: Rng) -> Fitted:
