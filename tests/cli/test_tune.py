@@ -143,6 +143,18 @@ def test_flags_alone_with_private_validation(tmp_path: Path, capsys: pytest.Capt
     assert any("private records, each held back" in text for text in shown["assumptions"])
 
 
+def test_without_a_method_the_planner_chooses_and_says_why(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.write_text(JOB.replace('name = "random-stopping"', "").replace('validation = "test"', ""))
+    capsys.readouterr()
+    assert main(["tune", str(job), "--out", str(tmp_path / "run")]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Chosen: ")
+    assert "held back" in printed
+    assert ledger.status("digits").charges == 1
+
+
 def test_a_rehearsal_says_so(job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "r")
     shown = _json(capsys, "tune", str(job), "--out", out, "--seed", "4", "--data-is", "public")
@@ -196,6 +208,7 @@ BAD = [
     ("steps = 20", "epochs = 20", "no field 'epochs'"),
     ('runs = "geometric:3"', 'runs = "uniform:3"', "Cannot read the runs"),
     ('runs = "geometric:3"', "shards = 3", "no setting 'shards'"),
+    ('name = "random-stopping"', "fraction = 0.1", "belongs to a method"),
     ("clip_norm = [0.3, 1.0]", "clip_norm = 3", "must be a list of choices"),
     ("steps = 20", 'trainer = "nowhere:trainer"', "cannot be imported"),
     ("workers = 1", "seed = 3", "rehearsal needs data that is marked"),

@@ -1,6 +1,6 @@
 """A tuning job as a TOML file says it: data, model, space, method, budget.
 
-Turns the sections into the objects of the library and back into plain values, which the vault keeps so that
+Keeps the sections as plain values, which the vault stores so that
 ``dptune resume`` finds the same job again. Reading a job must never touch records: data is loaded by
 :func:`load_data` alone.
 """
@@ -8,37 +8,21 @@ Turns the sections into the objects of the library and back into plain values, w
 from __future__ import annotations
 
 import importlib
-import inspect
 import sys
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dptune._validate import integer, real
-from dptune.accounting.runs import parse_runs
+from dptune._validate import integer
 from dptune.errors import InvalidInput
 from dptune.executors import Executor, Processes
-from dptune.methods import (
-    Adaptive,
-    Budget,
-    Naive,
-    NoisyBest,
-    NonPrivateOptimum,
-    PrivateValidation,
-    RandomGuess,
-    RandomStopping,
-    Subset,
-    Threshold,
-    Vote,
-)
-from dptune.spaces import Choice, Domain, Float, Int, Space
-from dptune.training import Adam, Dataset, DpSgdTrainer, Mlp, Momentum, Settings, Sgd, load
+from dptune.methods import Budget
+from dptune.training import Dataset, load
 
-__all__ = ["SECTIONS", "Job", "load_data", "make_budget", "make_executor", "make_method", "make_trainer", "read_job"]
+__all__ = ["SECTIONS", "Job", "attribute", "load_data", "make_budget", "make_executor", "public_records", "read_job"]
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "data": ("name", "file", "loader", "kind", "validation", "records", "classes"),
@@ -58,13 +42,6 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "budget": ("epsilon", "delta"),
     "run": ("ledger", "dataset", "executor", "workers", "address", "trusted", "seed", "release_at", "rehearsal"),
 }
-_METHODS: dict[str, Any] = {
-    one.name: one
-    for one in (
-        RandomStopping, Adaptive, Subset, Threshold, NoisyBest, Vote, Naive, RandomGuess, NonPrivateOptimum,
-    )
-}  # fmt: skip
-_OPTIMIZERS = {"sgd": Sgd, "momentum": Momentum, "adam": Adam}
 _BENCHMARKS = ("digits", "mnist", "fashion-mnist", "adult", "imdb")
 
 
@@ -123,7 +100,7 @@ def read_job(path: Path | None) -> Job:
     return job
 
 
-def _attribute(text: str, what: str) -> Any:
+def attribute(text: str, what: str) -> Any:
     module, _, name = str(text).partition(":")
     try:
         return getattr(importlib.import_module(module), name)
@@ -152,7 +129,7 @@ def load_data(job: Job) -> tuple[Any, Dataset | None]:
         raise InvalidInput("Section [data] needs exactly one of 'name' (a benchmark), 'file' (.npz) and 'loader'.")
     classes, validation = job.get("data", "classes"), job.get("data", "validation")
     if loader is not None:
-        return _attribute(loader, "loader")(), None
+        return attribute(loader, "loader")(), None
     if file is not None:
         return _arrays(file, classes), None if validation in (None, "private") else _arrays(validation, classes)
     split = load(str(name))
@@ -163,7 +140,7 @@ def load_data(job: Job) -> tuple[Any, Dataset | None]:
     return split.train, split.test
 
 
-def _records(job: Job, data: Any) -> int:
+def public_records(job: Job, data: Any) -> int:
     """The public number of records: stated, or that of a published benchmark."""
     stated = job.get("data", "records")
     if stated is not None:
@@ -171,109 +148,6 @@ def _records(job: Job, data: Any) -> int:
     if job.get("data", "name") in _BENCHMARKS:
         return len(data)
     raise InvalidInput("Section [data] needs 'records': a public figure, about their number; it must not be counted.")
-
-
-def make_trainer(job: Job, data: Any, public: Dataset | None) -> Any:
-    """The trainer: the user's own, or DP-SGD on softmax regression or a small network."""
-    own = job.get("model", "trainer")
-    if own is not None:
-        return _attribute(own, "trainer")
-    if not isinstance(data, Dataset):
-        raise InvalidInput("The built-in models need a dptune Dataset; bring your own 'trainer' for other data.")
-    kind = job.get("model", "kind", "softmax")
-    if kind not in ("softmax", "mlp"):
-        raise InvalidInput(f"'kind' of [model] must be 'softmax' or 'mlp'; got {kind!r}.")
-    hidden = tuple(job.get("model", "hidden", [64])) if kind == "mlp" else ()
-    optimizer = job.get("model", "optimizer", "sgd")
-    if optimizer not in _OPTIMIZERS:
-        raise InvalidInput(f"'optimizer' must be one of {', '.join(_OPTIMIZERS)}; got {optimizer!r}.")
-    records = _records(job, data)
-    batch = real("batch_size", job.get("model", "batch_size", min(256, max(1, records // 8))), 0, low_open=True)
-    settings = Settings.from_batch(
-        batch,
-        records,
-        noise_multiplier=1.0,  # the plan sets it
-        steps=job.get("model", "steps", 200),
-        clip_norm=job.get("model", "clip_norm", 1.0),
-        learning_rate=job.get("model", "learning_rate", 1.0),
-        optimizer=_OPTIMIZERS[optimizer](),
-    )
-    model = Mlp(data.x.shape[1], data.classes, hidden, job.get("model", "activation", "tanh"))
-    # Without public records the trainer scores on none; the method scores on private ones, noised and paid for.
-    nobody = Dataset(np.empty((0, data.x.shape[1])), np.empty(0, np.int64), data.classes, "none")
-    return DpSgdTrainer(model, settings, validation=nobody if public is None else public)
-
-
-def _dimension(name: str, value: Any) -> Float | Int | Choice:
-    if isinstance(value, list):
-        return Choice(*value)
-    if not isinstance(value, Mapping) or not {"low", "high"} <= set(value) <= {"low", "high", "log"}:
-        raise InvalidInput(f"The parameter {name!r} must be a list of choices, or {{low, high, log}}; got {value!r}.")
-    whole = all(isinstance(value[end], int) and not isinstance(value[end], bool) for end in ("low", "high"))
-    kind = Int if whole else Float
-    return kind(value["low"], value["high"], bool(value.get("log", False)))
-
-
-def make_space(job: Job, points: Any) -> Domain:
-    """The space; with ``points`` a grid of candidates."""
-    fields = job.sections.get("space", {})
-    if not fields:
-        fields = {"learning_rate": {"low": 0.01, "high": 10.0, "log": True}, "clip_norm": [0.1, 0.3, 1.0, 3.0]}
-    space = Space(**{name: _dimension(name, value) for name, value in fields.items()})
-    if points is None:
-        return space
-    return space.grid(**points) if isinstance(points, Mapping) else space.grid(points)
-
-
-def make_method(job: Job, data: Any, public: Dataset | None) -> Any:
-    """The method with its space and, without public records, private validation."""
-    fields = dict(job.sections.get("method", {}))
-    name = fields.pop("name", "subset")
-    if name not in _METHODS:
-        raise InvalidInput(f"Unknown method {name!r}; choose one of {', '.join(sorted(_METHODS))}.")
-    own = job.get("model", "trainer") is not None
-    hold = real("validation_fraction", fields.pop("validation_fraction", 0.2), 0, 1, low_open=True, high_open=True)
-    validation = None
-    if public is None and not own and name != RandomGuess.name:
-        share = float(fields.get("fraction", 0.1)) if name == Subset.name else 1.0
-        validation = PrivateValidation(hold, max(1.0, hold * share * _records(job, data)))
-    if name == Subset.name:
-        inner = fields.pop("inner", RandomStopping.name)
-        if inner not in (RandomStopping.name, Adaptive.name):
-            raise InvalidInput(f"'inner' must be 'random-stopping' or 'adaptive'; got {inner!r}.")
-        outer: dict[str, Any] = {key: fields.pop(key) for key in ("final", "transfer", "warm_start") if key in fields}
-        fraction = fields.pop("fraction", 0.1)
-        tuner = _tuner(job, _METHODS[inner], fields, validation)
-        return _build(Subset, {"method": tuner, "fraction": fraction, **outer})
-    return _tuner(job, _METHODS[name], fields, validation)
-
-
-def _tuner(job: Job, kind: Any, fields: dict[str, Any], validation: PrivateValidation | None) -> Any:
-    """A method that is not made of another one."""
-    given = dict(fields)
-    accepted = inspect.signature(kind).parameters
-    grid = given.pop("grid", 5 if "candidates" in accepted else None)
-    given["candidates" if "candidates" in accepted else "space"] = make_space(job, grid)
-    if "runs" in accepted:
-        given["runs"] = parse_runs(str(given.get("runs", "geometric:10")))
-    if "density" in given:
-        given["density"] = tuple(given["density"])
-    if "votes" in accepted:
-        given.setdefault("votes", 5)
-    if "shards" in accepted:
-        given.setdefault("shards", 50)
-    if validation is not None and "validation" in accepted:
-        given["validation"] = validation
-    return _build(kind, given)
-
-
-def _build(kind: Any, fields: dict[str, Any]) -> Any:
-    accepted = [key for key in inspect.signature(kind).parameters if key not in ("method",)]
-    unknown = sorted(set(fields) - set(accepted) - {"method"})
-    if unknown:
-        shown = ", ".join(key for key in accepted if key not in ("space", "candidates", "validation"))
-        raise InvalidInput(f"The method {kind.name!r} has no setting {unknown[0]!r}; it has {shown}.")
-    return kind(**fields)
 
 
 def make_budget(job: Job) -> Budget:

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from dptune.cli._display import heartbeat
-from dptune.cli._job import Job, load_data, make_executor, make_trainer
+from dptune.cli._job import Job, load_data, make_executor
 from dptune.cli._output import print_json
+from dptune.cli._tuning import make_trainer
 from dptune.cli.tune import show, stoppable
 from dptune.errors import InvalidInput
 from dptune.sealed import load_release

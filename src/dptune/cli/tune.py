@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from dptune.cli._display import heartbeat
-from dptune.cli._job import Job, load_data, make_budget, make_executor, make_method, make_trainer, read_job
+from dptune.cli._job import Job, load_data, make_budget, make_executor, read_job
 from dptune.cli._output import number, print_json, print_rows
+from dptune.cli._tuning import make_plan, make_trainer
 from dptune.errors import InvalidInput, Stopped
 from dptune.sealed import Release, run
 
@@ -29,7 +30,9 @@ def tune(
     validation: Annotated[str | None, typer.Option(help="test | private | FILE.npz (public records)")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The total budget, tuning included.")] = None,
     delta: Annotated[float | None, typer.Option(help="The delta of the statement, for example 1e-5.")] = None,
-    method: Annotated[str | None, typer.Option(help="subset | random-stopping | adaptive | noisy-best | ...")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="auto | subset | random-stopping | adaptive | noisy-best | ...")
+    ] = None,
     runs: Annotated[str | None, typer.Option(help="geometric:MEAN | poisson:MEAN | tnb:SHAPE,MEAN | ...")] = None,
     fraction: Annotated[float | None, typer.Option(help="Share of the records used for tuning (subset).")] = None,
     ledger: Annotated[Path | None, typer.Option(help="The custodian's ledger; none: one for this run alone.")] = None,
@@ -56,7 +59,7 @@ def tune(
     job = job.with_fields("run", trusted=trusted, seed=seed, release_at=release_at)
     if out is None:
         raise InvalidInput("Say where the run goes: --out DIR.")
-    release = run_job(job, out)
+    release = run_job(job, out, quiet=as_json)
     show(release, as_json)
 
 
@@ -71,12 +74,14 @@ def stoppable(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def run_job(job: Job, out: Path) -> Release:
+def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
     """Plan and run a job."""
     budget = make_budget(job)
     data, public = load_data(job)
     trainer = make_trainer(job, data, public)
-    plan = make_method(job, data, public).plan(budget, trainer)
+    plan, why = make_plan(job, data, trainer, budget)
+    if why is not None and not quiet:
+        print(why)
     with heartbeat("tuning inside the seal") as beat, stoppable(out):
         return run(
             plan,

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import hashlib
 import math
-import os
-import pickle
 import secrets
 import traceback
 from collections.abc import Callable, Iterator
@@ -21,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dptune.accounting import Cost
 from dptune.errors import Corrupt, DptuneError, InvalidInput, Stopped
 from dptune.executors.base import Executor, Session, Work
 from dptune.executors.processes import Processes
-from dptune.methods.base import Plan, Selection, plan_from_json
+from dptune.methods.base import Plan, Selection
 from dptune.sealed._files import remove_tree, storage_errors, write_durable
 from dptune.sealed._loop import Beat, Loop
 from dptune.sealed._quiet import Quiet, silence
+from dptune.sealed._terms import Terms, check_run, check_trainer, fingerprint, preflight, terms_of
 from dptune.sealed.ledger import Ledger, Receipt
 from dptune.sealed.randomness import Randomness
 from dptune.sealed.release import Release, load_release, public_time, set_times, write_release
@@ -36,95 +33,6 @@ from dptune.sealed.statement import Facts
 from dptune.sealed.vault import Vault
 
 __all__ = ["resume", "run"]
-
-DATA_KINDS = ("private", "public", "synthetic")
-
-
-def _check(plan: Plan, trainer: Any, seed: int | None, data_is: str) -> None:
-    """Refuse what cannot be run, before anything is written."""
-    if not isinstance(plan, Plan):
-        raise InvalidInput(f"'plan' must come from a method's .plan(budget, trainer); got {plan!r}.")
-    check_trainer(trainer)
-    if data_is not in DATA_KINDS:
-        raise InvalidInput(f"'data_is' must be one of {', '.join(DATA_KINDS)}; got {data_is!r}.")
-    if seed is not None and data_is == "private":
-        raise InvalidInput(
-            "A fixed seed gives no privacy, so a rehearsal needs data that is marked: data_is='synthetic' or 'public'."
-        )
-    if not plan.guaranteed and seed is None:
-        raise InvalidInput(
-            f"The method {plan.method!r} gives no privacy; it runs only as a rehearsal (seed=...) on public or "
-            f"synthetic data."
-        )
-    if plan.guaranteed and plan.price() > plan.budget.epsilon:
-        raise InvalidInput("The plan costs more than its own budget; plan again.")
-
-
-def check_trainer(trainer: Any) -> None:
-    """A trainer has ``cost(params)`` and ``fit(params, data, rng)``."""
-    if not callable(getattr(trainer, "fit", None)):
-        raise InvalidInput("The trainer has no fit(params, data, rng). Decorate a function with dpt.trainer(cost=...).")
-    if not callable(getattr(trainer, "cost", None)):
-        raise InvalidInput(
-            "The trainer declares no cost, so its privacy cannot be accounted. Give it cost(params), or use "
-            "dpt.trainer(cost=...)."
-        )
-
-
-class _Hash:
-    """A file that keeps only the keyed hash of what is written."""
-
-    def __init__(self, key: bytes) -> None:
-        self.state = hashlib.blake2b(key=key, digest_size=32)
-
-    def write(self, content: Any) -> int:
-        self.state.update(content)
-        return memoryview(content).nbytes
-
-
-def fingerprint(data: Any, ledger: Path) -> str | None:
-    """A keyed fingerprint of the records: the same data under two names is noticed, nobody else can compare.
-
-    The key is beside the ledger in a file that only its owner can read.
-    """
-    path = ledger.with_name(ledger.name + ".key")
-    with storage_errors("The ledger's key"):
-        if not path.is_file():
-            write_durable(path, secrets.token_bytes(32))
-        hashed = _Hash(path.read_bytes()[:64])
-    try:
-        pickle.Pickler(hashed, protocol=4).dump(data)
-    except Exception:
-        return None  # data that cannot be pickled cannot be compared
-    return hashed.state.hexdigest()
-
-
-@dataclass(frozen=True)
-class _Terms:
-    """What was agreed before the run began; stored in the vault, so that a run continues under the same terms."""
-
-    plan: Plan
-    run: str  # the run's own name
-    charge: str  # that of its charge: the same, unless the charge was committed earlier
-    ledger: str | None  # None in a rehearsal
-    dataset: str
-    data_is: str
-    release_at: str | None
-    replay: str
-    fingerprint: str | None
-    job: dict[str, Any] | None
-
-    def describe(self) -> dict[str, Any]:
-        return {**self.__dict__, "plan": self.plan.describe()}
-
-
-def _terms(vault: Vault) -> _Terms:
-    try:
-        facts = vault.facts()
-        stored = facts["terms"]
-        return _Terms(**{**stored, "plan": plan_from_json(stored["plan"])})
-    except (KeyError, TypeError, ValueError, InvalidInput):
-        raise Corrupt(f"The vault in {vault.path.parent} is damaged. Restore the run folder from a backup.") from None
 
 
 def run(
@@ -151,12 +59,12 @@ def run(
     rehearsal, whose replay check goes into the statement. ``charge`` claims a charge that was committed earlier.
     ``seed`` makes this a rehearsal.
     """
-    _check(plan, trainer, seed, data_is)
+    check_run(plan, trainer, seed, data_is)
     if release_at is not None:
         release_at = public_time(release_at).isoformat()
     replay = "unknown" if rehearsal is None else str(load_release(Path(rehearsal)).details.get("replay", "unknown"))
     randomness = Randomness.fresh() if seed is None else Randomness.rehearsal(seed)
-    _preflight(plan, trainer, randomness)
+    preflight(plan, trainer, randomness)
     name = dataset or str(getattr(data, "name", "") or "data")
     identity = secrets.token_hex(16)
     folder = Path(out) if out is not None else Path("dptune-runs") / f"{name}-{identity[:8]}"
@@ -169,7 +77,7 @@ def run(
             book.terms(name)  # an unknown data set is refused before anything is written
         print_ = None if book is None else fingerprint(data, book.path)
         path = None if book is None else str(book.path.absolute())
-        terms = _Terms(plan, identity, charge or identity, path, name, data_is, release_at, replay, print_, job)
+        terms = Terms(plan, identity, charge or identity, path, name, data_is, release_at, replay, print_, job)
         vault = Vault.create(folder / "vault", {"terms": terms.describe(), "state": "open"}, randomness)
         return _Run(folder, vault, terms, trainer, data, executor or Processes(), beat).work()
     except BaseException:
@@ -192,7 +100,7 @@ def resume(
     """Finish a run that was cut off: same trials, same randomness, no second charge."""
     folder = Path(out)
     vault = Vault.open(folder / "vault")
-    terms = _terms(vault)
+    terms = terms_of(vault)
     if vault.facts().get("state") == "released":
         return load_release(folder, continued=False)
     check_trainer(trainer)
@@ -201,29 +109,12 @@ def resume(
 
 def job_of(out: str | Path) -> dict[str, Any] | None:
     """How the command line described a run, for :func:`resume`."""
-    return _terms(Vault.open(Path(out) / "vault")).job
+    return terms_of(Vault.open(Path(out) / "vault")).job
 
 
 def released(out: str | Path) -> bool:
     """Whether a run is finished."""
     return bool(Vault.open(Path(out) / "vault").facts().get("state") == "released")
-
-
-def _preflight(plan: Plan, trainer: Any, randomness: Randomness) -> None:
-    """The trainer must declare what the plan paid for; otherwise every trial would fail after the charge."""
-    with silence(Path(os.devnull)):
-        trials = plan.start(randomness).ask()
-    for trial in trials[:8]:
-        declared = trial.extra.get("cost")
-        if declared is None:
-            continue  # low-sensitivity utilities: the training itself is not released
-        stated = trainer.cost(trial.params)
-        if not isinstance(stated, Cost):
-            raise InvalidInput(f"The trainer's cost(params) must return a cost such as DpSgd(...); got {stated!r}.")
-        if stated.describe() != declared:
-            raise InvalidInput(
-                "The trainer declares another cost than the one in the plan; plan again with this trainer."
-            )
 
 
 def _make_folder(folder: Path) -> bool:
@@ -263,7 +154,7 @@ def _ledger(ledger: str | Path | Ledger | None, folder: Path, plan: Plan, datase
 def _charged(vault: Vault) -> bool:
     """Whether the ledger holds this run's charge; in doubt, yes, so that nothing paid for is thrown away."""
     try:
-        terms = _terms(vault)
+        terms = terms_of(vault)
         return terms.ledger is None or Ledger(terms.ledger).paid(terms.charge, terms.run)
     except Exception:
         return True
@@ -275,7 +166,7 @@ class _Run:
 
     folder: Path
     vault: Vault
-    terms: _Terms
+    terms: Terms
     trainer: Any
     data: Any
     executor: Executor
