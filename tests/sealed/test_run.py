@@ -250,6 +250,16 @@ def test_a_finished_run_has_nothing_to_resume(tmp_path: Path) -> None:
     assert job_of(tmp_path / "run") == {"a": 1}
 
 
+def test_a_start_that_was_cut_off_is_no_obstacle(tmp_path: Path) -> None:
+    plan, out = toy_plan(count=1), tmp_path / "run"
+    out.mkdir()
+    (out / ".vault-abc").mkdir()
+    (out / ".vault-abc" / "secret").write_bytes(b"x" * 32)
+    Ledger.create(out / "run.ledger").add("data", plan.budget.epsilon, plan.budget.delta)
+    _go(plan, ToyTrainer(), out)
+    assert sorted(p.name for p in out.iterdir()) == ["release", "run.ledger", "run.ledger.key", "vault"]
+
+
 class _Refusing:
     """An executor whose workers cannot start."""
 

@@ -128,6 +128,8 @@ def _make_folder(folder: Path) -> bool:
             raise InvalidInput(f"{folder} is a file; 'out' must be a folder.")
         existed = folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
+        for unfinished in folder.glob(".vault-*"):  # a run that was cut off before it began: nothing was charged
+            remove_tree(unfinished)
     return not existed
 
 
@@ -147,7 +149,8 @@ def _ledger(ledger: str | Path | Ledger | None, folder: Path, plan: Plan, datase
     if ledger is not None:
         return Ledger(ledger)
     own = Ledger.create(folder / "run.ledger")
-    own.add(dataset, plan.budget.epsilon, plan.budget.delta)
+    if all(one.dataset != dataset for one in own.datasets()):  # it may be there from a start that was cut off
+        own.add(dataset, plan.budget.epsilon, plan.budget.delta)
     return own
 
 
