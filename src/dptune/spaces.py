@@ -60,6 +60,11 @@ class Float:
         value = math.exp(math.log(self.low) + u * (math.log(self.high) - math.log(self.low)))
         return min(max(value, self.low), self.high)
 
+    def contains(self, value: Any) -> bool:
+        """Whether a value lies in the range."""
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and self.low <= value <= self.high
+
     def unit(self, value: Any) -> list[float]:
         """Where a value lies, as coordinates for a surrogate."""
         if self.log:
@@ -101,6 +106,10 @@ class Int:
             return min(self.low + math.floor(u * (self.high - self.low + 1)), self.high)
         low, high = math.log(self.low), math.log(self.high + 1)
         return min(max(math.floor(math.exp(low + u * (high - low))), self.low), self.high)
+
+    def contains(self, value: Any) -> bool:
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return whole and self.low <= value <= self.high
 
     def unit(self, value: Any) -> list[float]:
         if self.low == self.high:
@@ -158,6 +167,9 @@ class Choice:
 
     def at(self, u: float) -> Any:
         return self.values[_place(np.cumsum(self._shares()), u)]
+
+    def contains(self, value: Any) -> bool:
+        return any(value == one and type(value) is type(one) for one in self.values)
 
     def unit(self, value: Any) -> list[float]:
         return [1.0 if value == one else 0.0 for one in self.values]

@@ -225,6 +225,8 @@ class Unscored(Toy):
         (lambda: RandomStopping(SPACE, 10), "law"),  # type: ignore[arg-type]
         (lambda: RandomStopping(SPACE, Geometric(3), default={"lr": 1}), "exactly the parameters"),
         (lambda: RandomStopping(GRID, Geometric(3), default={"lr": 5}), "one of the candidates"),
+        (lambda: RandomStopping(SPACE, Geometric(3), default={"lr": 0.1, "clip": 2}), "lie in the space"),
+        (lambda: RandomStopping(SPACE, Geometric(3), default={"lr": 7, "clip": 1}), "lie in the space"),
         (lambda: Adaptive(SPACE, Geometric(3), density=(1.5, 2)), "density c"),
         (lambda: Adaptive(SPACE, Geometric(3), rule="none such"), "register_rule"),
         (lambda: Subset(NoisyBest(GRID, 3), 0.1), "RandomStopping"),  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from dptune.cli.price import price
 from dptune.cli.reproduce import reproduce
 from dptune.cli.resume import resume
 from dptune.cli.tune import tune
+from dptune.cli.vote import vote
 from dptune.errors import DptuneError
 
 __all__ = ["app", "main"]
@@ -42,8 +43,9 @@ app.command()(plan)
 app.command()(compare)
 app.command()(tune)
 app.command()(resume)
-app.command()(reproduce)
 app.add_typer(ledger, name="ledger")
+app.command()(vote)
+app.command()(reproduce)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -232,7 +232,9 @@ def class_params(base: Params, params: Params, place: int | None = None) -> tupl
     ``base`` is ``Priced.settings``; ``place`` is the index in a list of candidates, if the space is one.
     """
     kinds = base["kinds"]
-    if base["of"] is not None and place is not None:
+    if base["of"] is not None:
+        if place is None:
+            raise InvalidInput("A candidate whose cost depends on its place in the list needs that place.")
         kind = kinds[base["of"][place]]
     elif base["names"]:
         when = json.dumps({name: params[name] for name in base["names"]}, sort_keys=True)

@@ -104,6 +104,9 @@ def default_params(space: Domain, default: Params | None) -> tuple[Params, int |
         missing = sorted({name for name, _ in space.dimensions} ^ set(chosen))
         if missing:
             raise InvalidInput(f"'default' must set exactly the parameters of the space; check {missing[0]!r}.")
+        outside = [name for name, one in space.dimensions if not one.contains(chosen[name])]
+        if outside:
+            raise InvalidInput(f"'default' must lie in the space, so that its cost is known; check {outside[0]!r}.")
         return chosen, None
     if chosen not in space.items:
         raise InvalidInput(f"'default' must be one of the candidates, so that its cost is known; got {chosen!r}.")

@@ -31,8 +31,8 @@ class Subset:
 
     ``final`` is "rest" (variant 1) or "all" (variant 2). ``transfer`` says what happens to the winner's parameters:
     "sgd" multiplies the learning rate by the public ratio of sizes, "none" (right for Adam) changes nothing, a
-    dictionary gives a factor for each parameter, "auto" looks at the trainer's optimiser. ``warm_start`` begins
-    the final training from the tuned model.
+    dictionary gives a factor for each parameter, "auto" looks at the trainer's optimiser and changes nothing if it
+    shows none. ``warm_start`` begins the final training from the tuned model.
     """
 
     method: RandomStopping
@@ -121,7 +121,7 @@ class Subset:
         rule = self.transfer
         if rule == "auto":
             optimizer = getattr(getattr(trainer, "settings", None), "optimizer", None)
-            rule = "none" if "adam" in type(optimizer).__name__.lower() else "sgd"
+            rule = "none" if optimizer is None or "adam" in type(optimizer).__name__.lower() else "sgd"
         return dict.fromkeys(RATES, self.ratio) if rule == "sgd" else {}
 
 

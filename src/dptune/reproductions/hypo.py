@@ -148,7 +148,7 @@ def mnist_sim(
     epsilon: float = 15.0,
     delta: float = 1e-5,
     most: int = 120,
-    repeats: int = 150,
+    repeats: int = 300,
     folder: Path | None = None,
     progress: Callable[[str], None] = _say,
     lay: Callable[[float], Array] | None = None,
