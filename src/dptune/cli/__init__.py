@@ -43,9 +43,9 @@ app.command()(plan)
 app.command()(compare)
 app.command()(tune)
 app.command()(resume)
+app.command()(vote)
 app.command()(reproduce)
 app.add_typer(ledger, name="ledger")
-app.command()(vote)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
