@@ -57,6 +57,9 @@ class Compose(Cost):
     def _from_fields(cls, fields: dict[str, object]) -> Self:
         return cls(tuple(_children(fields, "parts")))
 
+    def _pure(self) -> float:
+        return math.fsum(part._pure() for part in self.parts) * (1.0 + 1e-15)
+
     def _gaussian(self) -> float | None:
         """The joint mu if every part is Gaussian: then composition is exact and closed."""
         total = 0.0

@@ -55,10 +55,31 @@ def _hypo_mnist_sim() -> Rows:
     return mnist_sim(progress=_progress)
 
 
+def _hype_fig2() -> Rows:
+    from dptune.federated.reproduce import hype_fig2  # noqa: PLC0415 - needs the extra 'flower'
+
+    return hype_fig2()
+
+
+def _hype_fig4() -> Rows:
+    from dptune.federated.reproduce import hype_fig4  # noqa: PLC0415 - needs the extra 'flower'
+
+    return hype_fig4(progress=_progress)
+
+
+def _hype_scales() -> Rows:
+    from dptune.federated.reproduce import hype_scales  # noqa: PLC0415 - needs the extra 'flower'
+
+    return hype_scales()
+
+
 FIGURES: dict[str, Callable[[], Rows]] = {
     "ding-fig3": _ding_fig3,
     "ding-fig4": _ding_fig4,
     "hypo-mnist-sim": _hypo_mnist_sim,
+    "hype-fig2": _hype_fig2,
+    "hype-fig4": _hype_fig4,
+    "hype-scales": _hype_scales,
 }
 
 
