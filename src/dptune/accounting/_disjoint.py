@@ -19,6 +19,7 @@ __all__ = ["disjoint_pair"]
 
 _KNOTS = 700
 _CLOSEST = 1e-6
+_LARGEST = 300.0  # losses are cut here so that products of ratios stay finite; d only decreases beyond
 
 
 def _ratio_losses(pair: Pair, upper: bool) -> Array:
@@ -27,10 +28,17 @@ def _ratio_losses(pair: Pair, upper: bool) -> Array:
     Any knots serve an upper bound; those too close for their slopes to mean anything are left out of it.
     """
     t = _all_losses(pair)
+    t = t[np.abs(t) <= _LARGEST]
     if not upper:
         return t
     far = np.diff(t) > _CLOSEST
     return np.asarray(t[np.append(True, far)])
+
+
+def _answered(total: Array, e: Array, upper: bool) -> Array:
+    """The sum in the shape of e; beyond the largest loss a lower bound claims nothing."""
+    found = np.minimum(total, 1.0).reshape(np.shape(e))
+    return np.asarray(found if upper else np.where(np.asarray(e) > _LARGEST, 0.0, found))
 
 
 def _all_losses(pair: Pair) -> Array:
@@ -58,8 +66,7 @@ class DisjointRemoval(Half):
         return np.append(0.0, np.exp(t)), np.append(1.0, self.base.delta(t)), t
 
     def delta(self, e: Array) -> Array:
-        shape = np.shape(e)
-        a = np.exp(np.minimum(np.asarray(e, dtype=float).reshape(-1, 1), 650.0))
+        a = np.exp(np.minimum(np.asarray(e, dtype=float).reshape(-1, 1), _LARGEST))
         ratio, profile, _ = self._grid
         left = (a - (1.0 - self.rate) * ratio) / self.rate
         inside = left > 0.0
@@ -69,7 +76,7 @@ class DisjointRemoval(Half):
         if self.upper:  # an upper bound on the tuning may not be quite convex; a convex function above it is
             slope = np.maximum.accumulate(slope, axis=1)
         total = value[:, 0] + slope @ -np.diff(profile) + (1.0 - self.rate) * profile[-1]
-        return np.asarray(np.minimum(total, 1.0).reshape(shape))
+        return _answered(total, e, self.upper)
 
     @property
     def end(self) -> float:
@@ -93,8 +100,7 @@ class DisjointAddition(Half):
         return ratio, puts
 
     def delta(self, e: Array) -> Array:
-        shape = np.shape(e)
-        a = np.exp(np.minimum(np.asarray(e, dtype=float).reshape(-1, 1), 650.0))
+        a = np.exp(np.minimum(np.asarray(e, dtype=float).reshape(-1, 1), _LARGEST))
         ratio, puts = self._grid
         left = 1.0 - a * (1.0 - self.rate) * ratio
         inside = left > 0.0
@@ -104,7 +110,7 @@ class DisjointAddition(Half):
         if self.upper:
             slope = np.maximum.accumulate(slope[:, ::-1], axis=1)[:, ::-1]
         total = value[:, -1] + slope @ np.diff(puts)
-        return np.asarray(np.minimum(total, 1.0).reshape(shape))
+        return _answered(total, e, self.upper)
 
     @property
     def end(self) -> float:
