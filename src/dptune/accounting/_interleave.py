@@ -41,7 +41,7 @@ class UpperProgramme:
     def delta(self, e: Array) -> Array:
         a = np.exp(np.minimum(np.asarray(e, dtype=float).ravel(), 600.0))[:, None]
         best = np.zeros((len(a), self.bend.shape[1]))
-        for i in range(len(self.bend) - 1, -1, -1):
+        for i in range(self._first(float(a.min()), float(a.max())), -1, -1):
             gain = np.maximum(self.high[0, i] - a * self.low[0, i], self.high[1, i] - a * self.low[1, i])
             gain += a * self.bend[i]
             gain += np.maximum.accumulate(best - self.turn_in[i], axis=1)
@@ -50,6 +50,15 @@ class UpperProgramme:
             best = np.maximum(passed, np.maximum(begun, 0.0))
         total = best.max(axis=1) * (1.0 + _GUARD)
         return np.asarray(np.minimum(total, 1.0).reshape(np.shape(e)))
+
+    def _first(self, least: float, most: float) -> int:
+        """The first row, from the last, in which S can gain. Gains are convex in a, so the two ends decide."""
+        useful = np.zeros(len(self.bend), dtype=bool)
+        for a in (least, most):
+            gain = np.maximum(self.high[0] - a * self.low[0], self.high[1] - a * self.low[1]) + a * self.bend
+            gain += self.turn_out[:, -1:] - self.turn_in[:, :1]  # the most that changing cells may add
+            useful |= (gain.max(axis=1) > 0.0) | ((self.start_high - a * self.start_low).max(axis=1) > 0.0)
+        return int(np.max(np.flatnonzero(useful), initial=0))
 
 
 @dataclass(frozen=True, eq=False)

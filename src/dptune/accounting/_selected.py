@@ -72,7 +72,7 @@ class SelectedHalf(Half):
             return bound
         programme = self.programme(0.8 * bound)
         low, high = 0.6 * bound, bound
-        for points in (9, 7):
+        for points in (6, 6):
             e = np.linspace(low, high, points)
             d = programme.delta(e)
             if d[-1] > delta:
