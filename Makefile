@@ -41,7 +41,8 @@ $(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(PIP) -e ".[dev]"
+	$(PIP) torch
+	$(PIP) -e ".[dev,torch]"
 	@touch $@
 
 clean:

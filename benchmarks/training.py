@@ -1,0 +1,243 @@
+"""Speed of private training against Opacus: time per step, interleaved, two processes with one thread each.
+
+    DPTUNE_DATA=... python benchmarks/training.py [--rounds 7] [--tasks cnn,mlp,tabular,logistic]
+
+Every figure is a median over rounds; in each round every contestant runs one after the other in the same
+process, while the second process does the same, as two workers of a tuner would. 'plain' is the loop of
+Opacus' tutorial; 'hooks', 'functorch' and 'ghost' are its modes. Ours includes sampling, gathering, noise and
+the optimiser.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch are imported
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import argparse
+import itertools
+import multiprocessing as mp
+import platform
+import resource
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dptune.training import Mlp, RunKey, Settings, descend, engine_for, load, softmax
+from dptune.training.datasets import Dataset
+from dptune.training.dpsgd import Engine
+from dptune.training.fused_engine import supports
+from dptune.training.models import adult_mlp, dp_hypo_cnn
+
+BATCH = 256
+GOALS = {"cnn": (12, 8), "mlp": (60, 5), "tabular": (50, 15), "logistic": (40, 20)}
+FLOORS = {"cnn": 2, "mlp": 35, "tabular": 20, "logistic": 15}  # over the plain loop, without compiled code
+BASE = Settings(
+    sampling_rate=BATCH / 60_000,
+    noise_multiplier=1.1,
+    steps=1,
+    clip_norm=1.0,
+    learning_rate=0.1,
+    batch_size=BATCH,
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One model on one data set."""
+
+    model: Any
+    data: Dataset
+    stack: int
+
+
+def task(name: str) -> Task:
+    """The four comparisons of docs/training.md."""
+    if name in {"cnn", "mlp"}:
+        model: Any = dp_hypo_cnn() if name == "cnn" else Mlp(784, 10, (120, 120), "tanh")
+        return Task(model, load("mnist").train, 1)
+    data = load("adult").train
+    features = data.x.shape[1]
+    return Task(adult_mlp(features) if name == "tabular" else softmax(features, 2), data, 8)
+
+
+def ours(task: Task, engine: Engine, *, stack: int, secure: bool = False) -> Callable[[int], tuple[float, float]]:
+    """Seconds (processor, wall) per step and candidate of our loop."""
+    rate = BATCH / len(task.data)
+    keys = [RunKey.fresh() for _ in range(stack)]
+
+    def run(steps: int) -> float:
+        settings = [replace(BASE, sampling_rate=rate, steps=steps, secure=secure)] * stack
+        wall, processor = time.perf_counter(), time.process_time()
+        descend(engine, task.data, settings, keys)
+        wall, processor = time.perf_counter() - wall, time.process_time() - processor
+        return processor / steps / stack, wall / steps / stack
+
+    return run
+
+
+def opacus(task: Task, mode: str) -> Callable[[int], tuple[float, float]]:
+    """Seconds (processor, wall) per step of the usual Opacus loop in one of its modes."""
+    import torch  # noqa: PLC0415 - after the thread settings
+    from opacus import PrivacyEngine  # noqa: PLC0415 - as above
+    from torch import nn  # noqa: PLC0415 - as above
+
+    from dptune.training.torch_engine import build  # noqa: PLC0415 - as above
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    module = build(task.model)
+    tensors = torch.utils.data.TensorDataset(torch.from_numpy(task.data.x), torch.from_numpy(task.data.y))
+    loader = torch.utils.data.DataLoader(tensors, batch_size=BATCH)
+    criterion: Any = nn.CrossEntropyLoss()
+    extra: dict[str, Any] = {"grad_sample_mode": mode}
+    if mode == "ghost":
+        extra["criterion"] = criterion
+    private = PrivacyEngine().make_private(
+        module=module,
+        optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
+        data_loader=loader,
+        noise_multiplier=1.1,
+        max_grad_norm=1.0,
+        **extra,
+    )
+    module, optimizer = private[0], private[1]
+    if mode == "ghost":
+        criterion, batches = private[2], private[3]
+    else:
+        batches = private[2]
+
+    def run(steps: int) -> float:
+        done = 0
+        wall, processor = time.perf_counter(), time.process_time()
+        for x, y in batches:
+            optimizer.zero_grad()
+            loss = criterion(module(x), y)
+            loss.backward()
+            optimizer.step()
+            done += 1
+            if done == steps:
+                break
+        return (time.process_time() - processor) / done, (time.perf_counter() - wall) / done
+
+    return run
+
+
+def contestants(name: str) -> dict[str, Callable[[int], tuple[float, float]]]:
+    """Everything that is timed for a task."""
+    one = task(name)
+    found = {f"opacus {mode}": opacus(one, mode) for mode in ("hooks", "functorch", "ghost")}
+    if isinstance(one.model, Mlp):
+        found["numpy fast"] = ours(one, engine_for(one.model, engine="numpy"), stack=1)
+        if one.stack > 1:
+            found[f"numpy fast, {one.stack} stacked"] = ours(
+                one, engine_for(one.model, engine="numpy"), stack=one.stack
+            )
+        found["numpy secure"] = ours(
+            one, engine_for(one.model, engine="numpy", double=True), stack=one.stack, secure=True
+        )
+    elif supports(one.model):
+        found["fused fast"] = ours(one, engine_for(one.model, engine="fused"), stack=1)
+    found["torch fast"] = ours(one, engine_for(one.model, engine="torch"), stack=1)
+    return found
+
+
+def measure(name: str, rounds: int, queue: Any, ready: Any) -> None:
+    """One worker process: medians of processor and wall time, rise of memory for each contestant."""
+    times: dict[str, list[tuple[float, float]]] = {}
+    chunk, memory = {}, {}
+    found = contestants(name)
+    for label, run in found.items():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        run(3)
+        chunk[label] = max(3, min(400, int(0.4 / max(run(3)[1], 1e-6))))
+        memory[label] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        times[label] = []
+    matrix = np.ones((1024, 1024), np.float32)
+    peak = []
+    ready.wait()
+    for _ in range(rounds):
+        for label, run in found.items():
+            times[label].append(run(chunk[label]))
+        begin = time.process_time()
+        for _ in range(5):
+            matrix @ matrix
+        peak.append(5 * 2 * 1024**3 / (time.process_time() - begin))
+    median = {
+        label: (statistics.median(c for c, _ in v), statistics.median(w for _, w in v), memory[label])
+        for label, v in times.items()
+    }
+    queue.put((median, statistics.median(peak)))
+
+
+def operations(model: Any) -> float:
+    """Floating-point operations of one step that no method avoids: outputs, derivatives, one weighted sum."""
+    if isinstance(model, Mlp):
+        layers = [a * b for a, b in itertools.pairwise(model.widths)]
+    else:
+        layers = [196 * 64 * 16, 25 * 256 * 32, 512 * 32, 32 * 10]
+    return 2.0 * BATCH * (2 * sum(layers) + sum(layers[1:]))
+
+
+def machine() -> str:
+    """What the figures were measured on."""
+    model = platform.processor()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        model = next(
+            (line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line),
+            model,
+        )
+    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy {np.__version__}"
+
+
+def report(name: str, answers: list[Any]) -> None:
+    """One table: means over the two processes."""
+    step = {
+        label: tuple(statistics.mean(answer[label][k] for answer, _ in answers) for k in range(3))
+        for label in answers[0][0]
+    }
+    peak = statistics.mean(answer[1] for answer in answers)
+    limit = operations(task(name).model) / peak
+    plain = step["opacus hooks"]
+    best = [min(v[k] for label, v in step.items() if label.startswith("opacus")) for k in range(2)]
+    goal, over_best = GOALS[name]
+    print(f"\n{name}: batch {BATCH}; goal {goal}x plain, {over_best}x best; floor {FLOORS[name]}x plain")
+    print(f"  matrix-multiply limit of one core: {limit * 1e3:.3f} ms a step at {peak / 1e9:.0f} Gflop/s")
+    for label, (processor, wall, memory) in step.items():
+        print(
+            f"  {label:24s} {processor * 1e3:8.3f} ms ({wall * 1e3:8.3f}) {plain[0] / processor:6.1f}x plain "
+            f"({plain[1] / wall:6.1f})  {best[0] / processor:5.1f}x best ({best[1] / wall:5.1f})  "
+            f"{processor / limit:6.1f}x limit  +{memory:.0f} MB"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--tasks", default="cnn,mlp,tabular,logistic")
+    options = parser.parse_args()
+    print(machine())
+    context = mp.get_context("spawn")
+    for name in options.tasks.split(","):
+        queue, ready = context.Queue(), context.Barrier(2)
+        workers = [context.Process(target=measure, args=(name, options.rounds, queue, ready)) for _ in range(2)]
+        for worker in workers:
+            worker.start()
+        answers = [queue.get() for _ in workers]
+        for worker in workers:
+            worker.join()
+        report(name, answers)
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Accuracy of private training on real data: equal to Opacus, and what the shipped models reach.
+
+    DPTUNE_DATA=... python benchmarks/training_accuracy.py compare [--seeds 10] [--data mnist] [--model cnn]
+    DPTUNE_DATA=... python benchmarks/training_accuracy.py table [--seeds 3]
+
+'compare' trains the same network with Opacus and with dptune at equal rate, noise, steps, clip norm and learning
+rate, and prints the difference of mean test accuracies with its 95 % interval (Welch). 'table' prints test
+accuracies at epsilon 1, 2 and 4 (delta 1e-5) with hyperparameters fixed in advance, one set for each model.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch are imported
+
+import argparse
+import time
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from dptune.accounting import DpSgd
+from dptune.accounting.calibrate import calibrate_noise
+from dptune.training import (
+    Mlp,
+    Momentum,
+    RunKey,
+    Settings,
+    Split,
+    descend,
+    engine_for,
+    load,
+    oriented_gradients,
+    softmax,
+)
+from dptune.training.models import adult_mlp, dp_hypo_cnn
+
+COMPARED = Settings.from_batch(250, 60_000, noise_multiplier=1.1, steps=400, clip_norm=1.0, learning_rate=1.0)
+DELTA = 1e-5
+OURS = 4  # our runs are cheap, so more of them narrow the interval
+
+
+def features(split: Split) -> Split:
+    """The same records as oriented gradients."""
+    return Split(*(part.map(oriented_gradients) for part in split))
+
+
+def accuracy(model: Any, split: Split, settings: Settings, key: RunKey) -> float:
+    """Test accuracy of one run of ours."""
+    engine = engine_for(model)
+    end = descend(engine, split.train, [settings], [key])[0]
+    return float(np.mean(np.argmax(engine.logits(end, split.test.x), axis=1) == split.test.y))
+
+
+def opacus_accuracy(model: Any, split: Split, settings: Settings, seed: int) -> float:
+    """Test accuracy of one run of Opacus, with the loop of its tutorial."""
+    import torch  # noqa: PLC0415 - after the thread settings
+    from opacus import PrivacyEngine  # noqa: PLC0415 - as above
+
+    from dptune.training.torch_engine import build  # noqa: PLC0415 - as above
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    module: Any = build(model)
+    tensors = torch.utils.data.TensorDataset(torch.from_numpy(split.train.x), torch.from_numpy(split.train.y))
+    module, optimizer, loader = PrivacyEngine().make_private(
+        module=module,
+        optimizer=torch.optim.SGD(module.parameters(), lr=settings.learning_rate),
+        data_loader=torch.utils.data.DataLoader(tensors, batch_size=int(settings.batch_size)),
+        noise_multiplier=settings.noise_multiplier,
+        max_grad_norm=settings.clip_norm,
+    )
+    done = 0
+    while done < settings.steps:
+        for x, y in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(module(x), y).backward()
+            optimizer.step()
+            done += 1
+            if done == settings.steps:
+                break
+    with torch.no_grad():
+        right = module(torch.from_numpy(split.test.x)).argmax(1).numpy() == split.test.y
+    return float(right.mean())
+
+
+def compare(seeds: int, names: list[str], chosen: str, steps: int) -> None:
+    """The difference between the two, with its interval."""
+    settings = replace(COMPARED, steps=steps)
+    for name in names:
+        split = load(name)
+        for label, model, linear in (
+            ("softmax on 441 features", softmax(441, 10), True),
+            ("CNN of DP-HyPO", dp_hypo_cnn(), False),
+        ):
+            if chosen not in ("both", "softmax" if linear else "cnn"):
+                continue
+            part = features(split) if linear else split
+            begin = time.process_time()
+            theirs = np.array([opacus_accuracy(model, part, settings, seed) for seed in range(seeds)])
+            middle = time.process_time()
+            ours = np.array([accuracy(model, part, settings, RunKey.fresh()) for _ in range(OURS * seeds)])
+            end = time.process_time()
+            test = stats.ttest_ind(ours, theirs, equal_var=False)
+            low, high = test.confidence_interval(0.95)
+            print(
+                f"{name}, {label}, {steps} steps: dptune {ours.mean():.4f} (sd {ours.std(ddof=1):.4f}, {len(ours)} "
+                f"seeds), Opacus {theirs.mean():.4f} (sd {theirs.std(ddof=1):.4f}, {seeds} seeds), difference "
+                f"{ours.mean() - theirs.mean():+.4f}, 95 % interval [{low:+.4f}, {high:+.4f}]; processor time "
+                f"{(end - middle) / len(ours):.1f} s against {(middle - begin) / seeds:.1f} s a run",
+                flush=True,
+            )
+
+
+def noise_for(settings: Settings, epsilon: float) -> float:
+    """The smallest noise that keeps one run within (epsilon, 1e-5)."""
+    return calibrate_noise(lambda s: DpSgd(settings.sampling_rate, s, settings.steps), epsilon, DELTA)
+
+
+def table(seeds: int) -> None:
+    """What the shipped models reach at epsilon 1, 2 and 4."""
+    images = {name: load(name) for name in ("mnist", "fashion-mnist")}
+    adult, imdb = load("adult"), load("imdb")
+    linear = Settings(0.1, 1.0, 200, 1.0, 8.0, 6000.0, Momentum(0.9))
+    network = Settings.from_batch(
+        1024, 60_000, noise_multiplier=1.0, steps=600, clip_norm=1.0, learning_rate=0.25, optimizer=Momentum(0.9)
+    )
+    census = Settings.from_batch(
+        1024, 32_561, noise_multiplier=1.0, steps=320, clip_norm=1.0, learning_rate=0.25, optimizer=Momentum(0.9)
+    )
+    words = Settings(0.1, 1.0, 200, 1.0, 8.0, 2500.0, Momentum(0.9))
+    rows: list[tuple[str, Any, Split, Settings]] = []
+    for name, split in images.items():
+        rows += [
+            (f"{name}: softmax on 441 features", softmax(441, 10), features(split), linear),
+            (f"{name}: softmax on pixels", softmax(784, 10), split, replace(linear, learning_rate=2.0)),
+            (f"{name}: MLP 120-120 tanh", Mlp(784, 10, (120, 120), "tanh"), split, network),
+            (f"{name}: CNN of DP-HyPO", dp_hypo_cnn(), split, network),
+        ]
+    width = adult.train.x.shape[1]
+    rows += [
+        ("adult: logistic regression", softmax(width, 2), adult, census),
+        ("adult: MLP 64-64", adult_mlp(width), adult, census),
+        ("imdb: logistic regression, 1024 hashed words", softmax(1024, 2), imdb, words),
+    ]
+    print("| data and model | epsilon 1 | 2 | 4 | processor s a run |\n|---|---|---|---|---|")
+    for label, model, split, settings in rows:
+        cells, begin = [], time.process_time()
+        for epsilon in (1.0, 2.0, 4.0):
+            run = replace(settings, noise_multiplier=noise_for(settings, epsilon))
+            values = [accuracy(model, split, run, RunKey.fresh()) for _ in range(seeds)]
+            cells.append(f"{np.mean(values):.4f}")
+        seconds = (time.process_time() - begin) / (3 * seeds)
+        print(f"| {label} | {' | '.join(cells)} | {seconds:.1f} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["compare", "table"])
+    parser.add_argument("--seeds", type=int, default=None)
+    parser.add_argument("--data", default="mnist,fashion-mnist")
+    parser.add_argument("--model", choices=["both", "softmax", "cnn"], default="both")
+    parser.add_argument("--steps", type=int, default=COMPARED.steps)
+    options = parser.parse_args()
+    if options.what == "compare":
+        compare(options.seeds or 10, options.data.split(","), options.model, options.steps)
+    else:
+        table(options.seeds or 3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Adapters to the tools that people already use; each needs its own extra."""

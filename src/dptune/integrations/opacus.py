@@ -1,0 +1,103 @@
+"""Opacus as a trainer: an existing training function, with its cost read from the engine's own history.
+
+The function gets a privacy engine that it must train through; afterwards the engine's accountant tells what was
+really done, and a run that did more than was declared fails. It must never be trusted to report its own epsilon.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dptune.accounting import Cost, DpSgd
+from dptune.errors import InvalidInput
+from dptune.training.noise import as_key
+from dptune.training.trainer import Fitted, Params, Rng
+
+__all__ = ["OpacusTrainer", "opacus_trainer"]
+
+# Rates are recomputed by Opacus as 1 / (number of batches); this much of a difference is rounding.
+_ROUNDING = 1e-9
+
+History = Sequence[tuple[float, float, int]]
+
+
+@dataclass(frozen=True)
+class OpacusTrainer:
+    """A function ``(params, data, engine) -> (model, score)`` that trains through the given privacy engine."""
+
+    function: Callable[[Params, Any, Any], tuple[Any, float]]
+    declared: Callable[[Params], DpSgd]
+
+    def cost(self, params: Params) -> Cost:
+        """The declared cost of one run."""
+        return self.declared(params)
+
+    def fit(self, params: Params, data: Any, rng: Rng) -> Fitted:
+        """Train once; everything torch draws is a function of the run."""
+        torch, engine = _torch(), _engine()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int.from_bytes(as_key(rng).child("opacus").secret[:7], "little"))
+            outcome = self.function(params, data, engine)
+        if not isinstance(outcome, tuple) or len(outcome) != 2:
+            raise InvalidInput("a training function must return (model, score).")
+        check_history(engine.accountant.history, self.declared(params))
+        return Fitted(outcome[0], float(outcome[1]))
+
+
+def opacus_trainer(
+    *, cost: DpSgd | Callable[[Params], DpSgd]
+) -> Callable[[Callable[[Params, Any, Any], tuple[Any, float]]], OpacusTrainer]:
+    """Make a trainer of an Opacus training function whose one run costs at most ``cost``.
+
+    The score must come from public records: nothing of the engine covers it.
+    """
+    declared: Callable[[Params], DpSgd] = (lambda params: cost) if isinstance(cost, DpSgd) else cost
+    if not callable(declared):
+        raise InvalidInput("'cost' must be a DpSgd cost, or a function of the parameters that returns one.")
+    return lambda function: OpacusTrainer(function, declared)
+
+
+def check_history(history: History, declared: DpSgd) -> None:
+    """Refuse a run that used less noise, a higher rate or more steps than declared."""
+    if not history:
+        raise InvalidInput(
+            "the training function took no step through its privacy engine. Call engine.make_private() in it and "
+            "train with the optimizer that it returns."
+        )
+    steps = sum(count for _, _, count in history)
+    for noise, rate, _ in history:
+        if noise < declared.noise_multiplier * (1 - _ROUNDING):
+            raise InvalidInput(f"the run used noise {noise:g} but declared {declared.noise_multiplier:g}.")
+        if rate > declared.sampling_rate * (1 + _ROUNDING):
+            raise InvalidInput(
+                f"the run sampled at rate {rate:g} but declared {declared.sampling_rate:g}. Opacus uses one over the "
+                "number of batches; declare that."
+            )
+    if steps > declared.steps:
+        raise InvalidInput(f"the run took {steps} steps but declared {declared.steps}.")
+
+
+def _torch() -> Any:
+    return importlib.import_module("torch")
+
+
+def _engine() -> Any:
+    """A fresh privacy engine that refuses sampling its own accountant does not cover."""
+    try:
+        opacus = importlib.import_module("opacus")
+    except ImportError as error:
+        raise InvalidInput("Opacus is not installed. Run: pip install 'dptune[torch]'.") from error
+
+    class CheckedEngine(opacus.PrivacyEngine):  # type: ignore[misc, name-defined] # Opacus is untyped
+        def make_private(self, *args: Any, poisson_sampling: bool = True, **others: Any) -> Any:
+            if not poisson_sampling:
+                raise InvalidInput(
+                    "poisson_sampling=False trains on shuffled batches, which the accountant does not cover. "
+                    "Leave it out."
+                )
+            return super().make_private(*args, poisson_sampling=True, **others)
+
+    return CheckedEngine()

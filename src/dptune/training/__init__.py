@@ -1,0 +1,42 @@
+"""Private training: the trainer protocol, DP-SGD engines, models and data sets.
+
+Training knows nothing of ledgers or selection; a trainer declares its cost and runs once when asked.
+"""
+
+from dptune.training.datasets import Dataset, Split, load
+from dptune.training.dpsgd import Settings, descend
+from dptune.training.dpsgd_trainer import DpSgdTrainer, Holdout, TrainedModel
+from dptune.training.engines import engine_for
+from dptune.training.features import oriented_gradients
+from dptune.training.models import Activation, Cnn, Mlp, softmax
+from dptune.training.noise import RunKey
+from dptune.training.optimizers import Adam, Constant, Cosine, Decay, Momentum, Sgd
+from dptune.training.trainer import Fitted, Trainer, fit_many, trainer
+
+__all__ = [
+    "Activation",
+    "Adam",
+    "Cnn",
+    "Constant",
+    "Cosine",
+    "Dataset",
+    "Decay",
+    "DpSgdTrainer",
+    "Fitted",
+    "Holdout",
+    "Mlp",
+    "Momentum",
+    "RunKey",
+    "Settings",
+    "Sgd",
+    "Split",
+    "TrainedModel",
+    "Trainer",
+    "descend",
+    "engine_for",
+    "fit_many",
+    "load",
+    "oriented_gradients",
+    "softmax",
+    "trainer",
+]

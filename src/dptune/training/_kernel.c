@@ -1,0 +1,276 @@
+/* Fused kernels: clipped gradient sums of the small MNIST network of models.dp_hypo_cnn(), and fast noise.
+ *
+ * One record at a time goes forward and backward inside the caches, with channels as vector lanes; its gradient
+ * is clipped and added before the next record starts. Must agree with the torch engine (tests/training/
+ * test_fused_engine.py) and must never add noise to padding: padded lanes exist in here only.
+ * Network: conv 1->16 (8x8, stride 2, padding 3), relu, maxpool 2/1, conv 16->32 (4x4, stride 2), relu,
+ * maxpool 2/1, dense 512->32, relu, dense 32->10.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#include <immintrin.h>
+#endif
+
+typedef float v16 __attribute__((vector_size(64)));
+typedef float v16u __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t i16 __attribute__((vector_size(64)));
+typedef uint32_t u16 __attribute__((vector_size(64)));
+typedef uint32_t u8 __attribute__((vector_size(32)));
+typedef uint64_t q8 __attribute__((vector_size(64)));
+
+#define INLINE static inline __attribute__((always_inline))
+#define PART static __attribute__((noinline))
+
+/* Offsets in the parameter vector: weights with output channels last, then biases. */
+enum { W1 = 0, B1 = 1024, W2 = 1040, B2 = 9232, W3 = 9264, B3 = 25648, W4 = 25680, B4 = 26000, DIM = 26010 };
+enum { PAD = 34, P1 = 13 * 13 * 16, P2 = 512 };
+
+typedef struct {
+    float image[PAD * PAD];
+    float a1[14 * 14 * 16], p1[P1], a2[25 * 32], p2[P2], h[32], out[16];
+    float d1[14 * 14 * 16], dp1[P1], d2[25 * 32], dp2[P2], d3[32];
+    float g1[1024], g2[8192], gb1[16], gb2[32];
+    float w2t[8192], w3t[16384], w4[32 * 16], b4[16];
+} Work __attribute__((aligned(64)));
+
+/* Room for one MLP: padded weights (w), transposed ones (t), gradients (g), inputs (a), derivatives (d). */
+enum { BLOCK = 256, MOST = 8 };
+typedef struct {
+    int layers, tanh_;
+    long width[MOST + 1], wide[MOST + 1];
+    float *w[MOST], *t[MOST], *g[MOST], *bias[MOST], *a[MOST], *d[MOST];
+    int64_t label[BLOCK];
+    float *room;
+} Mlp;
+
+/* Lay out the room for given widths; returns zero without memory. */
+static int plan(Mlp *m) {
+    size_t size = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        float *next = m->room;
+        size = 0;
+        for (int l = 0; l < m->layers; l++) {
+            const long in = m->width[l], step = l ? m->wide[l] : in, out = m->wide[l + 1];
+            float **part[6] = {&m->w[l], &m->bias[l], &m->g[l], &m->t[l], &m->a[l], &m->d[l]};
+            const long floats[6] = {in * out, out, (in + 1) * out, l ? m->width[l + 1] * step : 0, BLOCK * step, BLOCK * out};
+            for (int k = 0; k < 6; k++) {
+                const size_t padded = (size_t)(floats[k] + 31) / 16 * 16;
+                if (pass) *part[k] = next, next += padded;
+                size += padded;
+            }
+        }
+        if (!pass && !(m->room = aligned_alloc(64, size * sizeof(float)))) return 0;
+    }
+    return 1;
+}
+
+/* The same source for every instruction set; the best one is chosen when the module is loaded. */
+#define NAME(x) x##_base
+#define FULLY
+#include "_kernel_body.h"
+#undef NAME
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define CHOICE 1
+#undef FULLY
+#define FULLY _Pragma("GCC unroll 32")
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+#define NAME(x) x##_v3
+#include "_kernel_body.h"
+#undef NAME
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4")
+#define NAME(x) x##_v4
+#include "_kernel_body.h"
+#undef NAME
+#pragma GCC pop_options
+#endif
+
+static struct {
+    void (*cnn_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float, float *, float *,
+                    Work *);
+    void (*cnn_forward)(const float *, const float *, int64_t, float *, Work *);
+    void (*mlp_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float, float *, Mlp *);
+    void (*fill_normals)(const uint64_t *, uint64_t, float *, int64_t);
+    void (*fill_words)(const uint64_t *, uint64_t, uint64_t, uint32_t *);
+} use = {cnn_sum_base, cnn_forward_base, mlp_sum_base, fill_normals_base, fill_words_base};
+
+static void choose(void) {
+#ifdef CHOICE
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {
+        use.cnn_sum = cnn_sum_v4, use.cnn_forward = cnn_forward_v4, use.mlp_sum = mlp_sum_v4;
+        use.fill_normals = fill_normals_v4, use.fill_words = fill_words_v4;
+    } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        use.cnn_sum = cnn_sum_v3, use.cnn_forward = cnn_forward_v3, use.mlp_sum = mlp_sum_v3;
+        use.fill_normals = fill_normals_v3, use.fill_words = fill_words_v3;
+    }
+#endif
+}
+
+static int expect(const Py_buffer *b, Py_ssize_t bytes, const char *name) {
+    if (b->len >= bytes) return 1;
+    PyErr_Format(PyExc_ValueError, "%s holds %zd bytes, needs %zd", name, b->len, bytes);
+    return 0;
+}
+
+/* Every index must name a record and every label a class: the kernels do not look again. */
+static int in_range(const Py_buffer *index, const Py_buffer *y, int64_t classes) {
+    const int64_t *places = index->buf, *labels = y->buf, records = y->len / 8;
+    for (int64_t r = 0; r < index->len / 8; r++)
+        if (places[r] < 0 || places[r] >= records || labels[places[r]] < 0 || labels[places[r]] >= classes) {
+            PyErr_SetString(PyExc_IndexError, "record or label out of range");
+            return 0;
+        }
+    return 1;
+}
+
+static PyObject *py_cnn_sum(PyObject *self, PyObject *args) {
+    Py_buffer p = {0}, x = {0}, y = {0}, index = {0}, sum = {0};
+    float clip;
+    PyObject *result = NULL;
+    Work *w = NULL;
+    float *scratch = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*fw*", &p, &x, &y, &index, &clip, &sum)) return NULL;
+    const int64_t count = index.len / 8, records = y.len / 8;
+    if (!expect(&p, DIM * 4, "parameters") || !expect(&sum, DIM * 4, "sum") || !expect(&x, records * 784 * 4, "x"))
+        goto done;
+    if (!in_range(&index, &y, 10)) goto done;
+    w = aligned_alloc(64, (sizeof(Work) + 63) / 64 * 64);
+    scratch = malloc((size_t)(count + 1) * (P2 + 32) * sizeof(float));
+    if (!w || !scratch) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    use.cnn_sum(p.buf, x.buf, y.buf, index.buf, count, clip, sum.buf, scratch, w);
+    Py_END_ALLOW_THREADS
+    result = Py_NewRef(Py_None);
+done:
+    free(w);
+    free(scratch);
+    PyBuffer_Release(&p), PyBuffer_Release(&x), PyBuffer_Release(&y), PyBuffer_Release(&index);
+    PyBuffer_Release(&sum);
+    return result;
+}
+
+static PyObject *py_cnn_forward(PyObject *self, PyObject *args) {
+    Py_buffer p = {0}, x = {0}, out = {0};
+    PyObject *result = NULL;
+    Work *w = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*y*w*", &p, &x, &out)) return NULL;
+    const int64_t count = x.len / (784 * 4);
+    if (!expect(&p, DIM * 4, "parameters") || !expect(&out, count * 40, "logits")) goto done;
+    w = aligned_alloc(64, (sizeof(Work) + 63) / 64 * 64);
+    if (!w) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    use.cnn_forward(p.buf, x.buf, count, out.buf, w);
+    Py_END_ALLOW_THREADS
+    result = Py_NewRef(Py_None);
+done:
+    free(w);
+    PyBuffer_Release(&p), PyBuffer_Release(&x), PyBuffer_Release(&out);
+    return result;
+}
+
+static PyObject *py_mlp_sum(PyObject *self, PyObject *args) {
+    Py_buffer p = {0}, x = {0}, y = {0}, index = {0}, widths = {0}, sum = {0};
+    float clip;
+    int tanh_;
+    PyObject *result = NULL;
+    Mlp m = {0};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*pfw*", &p, &x, &y, &index, &widths, &tanh_, &clip, &sum)) return NULL;
+    m.layers = (int)(widths.len / 8) - 1;
+    m.tanh_ = tanh_;
+    if (m.layers < 1 || m.layers > MOST) {
+        PyErr_SetString(PyExc_ValueError, "between one and eight layers");
+        goto done;
+    }
+    Py_ssize_t floats = 0;
+    for (int l = 0; l <= m.layers; l++) {
+        m.width[l] = (long)((const int64_t *)widths.buf)[l];
+        m.wide[l] = (m.width[l] + 15) / 16 * 16;
+        if (l) floats += (m.width[l - 1] + 1) * m.width[l];
+    }
+    if (m.width[m.layers] > 16) {
+        PyErr_SetString(PyExc_ValueError, "at most sixteen classes");
+        goto done;
+    }
+    if (!expect(&p, floats * 4, "parameters") || !expect(&sum, floats * 4, "sum") ||
+        !expect(&x, y.len / 8 * m.width[0] * 4, "x") || !in_range(&index, &y, m.width[m.layers]))
+        goto done;
+    if (!plan(&m)) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    use.mlp_sum(p.buf, x.buf, y.buf, index.buf, index.len / 8, clip, sum.buf, &m);
+    Py_END_ALLOW_THREADS
+    result = Py_NewRef(Py_None);
+done:
+    free(m.room);
+    PyBuffer_Release(&p), PyBuffer_Release(&x), PyBuffer_Release(&y), PyBuffer_Release(&index);
+    PyBuffer_Release(&widths), PyBuffer_Release(&sum);
+    return result;
+}
+
+static PyObject *py_normals(PyObject *self, PyObject *args) {
+    unsigned long long step;
+    Py_buffer key = {0}, out = {0};
+    PyObject *result = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*Kw*", &key, &step, &out)) return NULL;
+    if (!expect(&key, 16, "key")) goto done;
+    Py_BEGIN_ALLOW_THREADS
+    use.fill_normals(key.buf, step, out.buf, out.len / 4);
+    Py_END_ALLOW_THREADS
+    result = Py_NewRef(Py_None);
+done:
+    PyBuffer_Release(&key), PyBuffer_Release(&out);
+    return result;
+}
+
+static PyObject *py_words(PyObject *self, PyObject *args) {
+    unsigned long long step, first;
+    Py_buffer key = {0};
+    uint32_t out[32];
+    PyObject *result = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*KK", &key, &step, &first)) return NULL;
+    if (expect(&key, 16, "key")) {
+        use.fill_words(key.buf, step, first, out);
+        result = PyBytes_FromStringAndSize((const char *)out, sizeof out);
+    }
+    PyBuffer_Release(&key);
+    return result;
+}
+
+static PyMethodDef methods[] = {
+    {"cnn_sum", py_cnn_sum, METH_VARARGS, "cnn_sum(parameters, x, y, index, clip, out): sum of clipped gradients"},
+    {"cnn_forward", py_cnn_forward, METH_VARARGS, "cnn_forward(parameters, x, out): logits"},
+    {"mlp_sum", py_mlp_sum, METH_VARARGS,
+     "mlp_sum(parameters, x, y, index, widths, tanh, clip, out): sum of clipped gradients"},
+    {"normals", py_normals, METH_VARARGS, "normals(key, step, out): standard normals of (key, step)"},
+    {"words", py_words, METH_VARARGS, "words(key, step, first): 32 words of the generator, for known answers"},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernel", "Fused kernels of the training engines.", -1,
+                                    methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__kernel(void) {
+    choose();
+    return PyModule_Create(&module);
+}

@@ -1,0 +1,100 @@
+/* The arithmetic of _kernel.c, included once per instruction set; NAME() adds its suffix to every function. */
+
+#define load NAME(load)
+#define store NAME(store)
+#define blend NAME(blend)
+#define larger NAME(larger)
+#define total NAME(total)
+#define conv1 NAME(conv1)
+#define pool NAME(pool)
+#define unpool NAME(unpool)
+#define conv2_rows NAME(conv2_rows)
+#define conv2 NAME(conv2)
+#define dense NAME(dense)
+#define forward NAME(forward)
+#define back_conv2_input NAME(back_conv2_input)
+#define back_conv2_weights NAME(back_conv2_weights)
+#define back_conv1_weights NAME(back_conv1_weights)
+#define square NAME(square)
+#define add_scaled NAME(add_scaled)
+#define backward NAME(backward)
+#define prepare NAME(prepare)
+#define cnn_sum NAME(cnn_sum)
+#define cnn_forward NAME(cnn_forward)
+#define tile NAME(tile)
+#define strip4 NAME(strip4)
+#define strip2 NAME(strip2)
+#define strip1 NAME(strip1)
+#define multiply NAME(multiply)
+#define exponential NAME(exponential)
+#define hyperbolic NAME(hyperbolic)
+#define activate NAME(activate)
+#define slope NAME(slope)
+#define loss NAME(loss)
+#define mlp_sum NAME(mlp_sum)
+#define product NAME(product)
+#define philox NAME(philox)
+#define join NAME(join)
+#define as_float NAME(as_float)
+#define minus_two_log NAME(minus_two_log)
+#define normals NAME(normals)
+#define fill_normals NAME(fill_normals)
+#define fill_words NAME(fill_words)
+
+
+INLINE v16 load(const float *p) { return *(const v16u *)p; }
+INLINE void store(float *p, v16 v) { *(v16u *)p = v; }
+INLINE v16 blend(i16 mask, v16 a, v16 b) { return (v16)((mask & (i16)a) | (~mask & (i16)b)); }
+INLINE v16 larger(v16 a, v16 b) { return blend(a > b, a, b); }
+INLINE float total(v16 v) {
+    float s = 0;
+    for (int i = 0; i < 16; i++) s += v[i];
+    return s;
+}
+
+#include "_kernel_cnn.h"
+
+#include "_kernel_mlp.h"
+
+#include "_kernel_noise.h"
+
+#undef load
+#undef store
+#undef blend
+#undef larger
+#undef total
+#undef conv1
+#undef pool
+#undef unpool
+#undef conv2_rows
+#undef conv2
+#undef dense
+#undef forward
+#undef back_conv2_input
+#undef back_conv2_weights
+#undef back_conv1_weights
+#undef square
+#undef add_scaled
+#undef backward
+#undef prepare
+#undef cnn_sum
+#undef cnn_forward
+#undef tile
+#undef strip4
+#undef strip2
+#undef strip1
+#undef multiply
+#undef exponential
+#undef hyperbolic
+#undef activate
+#undef slope
+#undef loss
+#undef mlp_sum
+#undef product
+#undef philox
+#undef join
+#undef as_float
+#undef minus_two_log
+#undef normals
+#undef fill_normals
+#undef fill_words

@@ -1,0 +1,76 @@
+"""The Adult census rows as numbers: one column per published category, continuous columns over public ranges.
+
+Categories come from ``adult.names``, ranges from the published codebook; the rows themselves decide nothing,
+so a value that the codebook does not list becomes zeros and a number outside its range is cut.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptune.errors import InvalidInput
+
+__all__ = ["adult", "columns"]
+
+Floats = NDArray[np.floating[Any]]
+
+# Largest values that the published description allows; gains and losses enter as logarithms.
+_RANGES = {
+    "age": 100.0,
+    "fnlwgt": 1_500_000.0,
+    "education-num": 16.0,
+    "capital-gain": 99_999.0,
+    "capital-loss": 99_999.0,
+    "hours-per-week": 100.0,
+}
+_LOGARITHMIC = {"capital-gain", "capital-loss"}
+_FIELDS = 15
+
+
+def columns(names: Path) -> list[tuple[str, list[str]]]:
+    """Column names with their categories (empty for continuous ones), as ``adult.names`` lists them."""
+    found = []
+    for line in names.read_text(encoding="utf-8").splitlines():
+        head, colon, tail = line.partition(":")
+        if line.startswith("|") or not colon:
+            continue
+        values = [value.strip() for value in tail.strip().rstrip(".").split(",")]
+        found.append((head.strip(), [] if values == ["continuous"] else values))
+    if len(found) != _FIELDS - 1:
+        raise InvalidInput(f"{names} lists {len(found)} columns, not {_FIELDS - 1}. Put the original file there.")
+    return found
+
+
+def adult(rows: Path, names: Path) -> tuple[Floats, NDArray[np.int64]]:
+    """Features in [0, 1] and labels (1 for an income above 50K) of one of the two Adult files."""
+    layout = columns(names)
+    places: list[dict[str, int]] = []
+    width = 0
+    for name, categories in layout:
+        places.append({value: width + i for i, value in enumerate(categories)} or {name: width})
+        width += len(categories) or 1
+    features, labels = [], []
+    for line in rows.read_text(encoding="utf-8").splitlines():
+        fields = [field.strip() for field in line.rstrip(".").split(",")]
+        if len(fields) != _FIELDS:
+            continue  # blank lines and the first line of adult.test
+        record = np.zeros(width, np.float32)
+        for (name, categories), place, value in zip(layout, places, fields, strict=False):
+            if not categories:
+                record[place[name]] = _scaled(name, float(value))
+            elif value in place:
+                record[place[value]] = 1.0
+        features.append(record)
+        labels.append(int(fields[-1] == ">50K"))
+    return np.stack(features), np.array(labels, dtype=np.int64)
+
+
+def _scaled(name: str, value: float) -> float:
+    top = _RANGES[name]
+    value = min(max(value, 0.0), top)
+    return math.log1p(value) / math.log1p(top) if name in _LOGARITHMIC else value / top

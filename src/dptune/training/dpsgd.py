@@ -1,0 +1,149 @@
+"""The DP-SGD loop: what every engine does exactly as the accountant assumes.
+
+Poisson batches at the stated rate, a fixed number of steps, clipped sums, noise on every coordinate, and a
+public denominator. An empty batch is a step with noise only. Sizes of batches and of the data set appear in
+nothing that the loop returns; the randomness of a run is a function of its key and the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptune import _validate
+from dptune.errors import InvalidInput
+from dptune.training.datasets import Dataset
+from dptune.training.noise import FastNoise, Noise, RunKey, SecureNoise
+from dptune.training.optimizers import Constant, Optimizer, Schedule, Sgd
+from dptune.training.sampling import PoissonSampler
+
+__all__ = ["Engine", "Settings", "descend"]
+
+Floats = NDArray[np.floating[Any]]
+Indices = NDArray[np.int64]
+
+
+class Engine(Protocol):
+    """Computes clipped gradient sums; knows nothing of sampling, noise or optimisers."""
+
+    dimension: int
+    dtype: type[np.floating[Any]]
+    stacks: bool
+
+    def start(self, key: RunKey) -> Floats:
+        """Initial parameters as one flat vector."""
+
+    def bind(self, data: Dataset) -> None:
+        """Take the records that later calls refer to by index."""
+
+    def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
+        """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
+
+    def logits(self, parameters: Floats, x: Floats) -> Floats:
+        """Outputs on the rows of ``x``."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One DP-SGD run. ``batch_size`` is the public denominator, not a property of the data.
+
+    ``noise_multiplier`` zero trains without privacy; it has no cost and is meant for shards whose scores
+    alone are used by a low-sensitivity method.
+    """
+
+    sampling_rate: float
+    noise_multiplier: float
+    steps: int
+    clip_norm: float
+    learning_rate: float
+    batch_size: float
+    optimizer: Optimizer = field(default_factory=Sgd)
+    schedule: Schedule = field(default_factory=Constant)
+    secure: bool = False
+
+    def __post_init__(self) -> None:
+        _validate.real("sampling_rate", self.sampling_rate, 0.0, 1.0, low_open=True)
+        _validate.real("noise_multiplier", self.noise_multiplier, 0.0)
+        _validate.integer("steps", self.steps, 1)
+        why = "Gradients are scaled down to it, so zero would remove them."
+        _validate.real("clip_norm", self.clip_norm, 0.0, low_open=True, hint=why)
+        _validate.real("learning_rate", self.learning_rate, 0.0, low_open=True)
+        _validate.real("batch_size", self.batch_size, 0.0, low_open=True)
+
+    @classmethod
+    def from_batch(cls, batch_size: float, records: int, **others: Any) -> Settings:
+        """Settings whose rate is ``batch_size / records`` for a public number of records."""
+        _validate.integer("records", records, 1)
+        _validate.real("batch_size", batch_size, 0.0, low_open=True)
+        if batch_size > records:
+            raise InvalidInput(
+                f"'batch_size' is {batch_size:g} but there are only {records} records, so the sampling "
+                "rate would exceed 1. Use a batch size of at most the number of records."
+            )
+        return cls(sampling_rate=batch_size / records, batch_size=batch_size, **others)
+
+
+def descend(
+    engine: Engine,
+    data: Dataset,
+    settings: Sequence[Settings],
+    keys: Sequence[RunKey],
+    start: Sequence[Floats] | None = None,
+) -> list[Floats]:
+    """Train one candidate per (settings, key) and return their flat parameters.
+
+    The candidates share the number of steps, the optimiser, the schedule and ``secure``; everything else may
+    differ. ``start`` gives parameters to continue from (warm start).
+    """
+    _check(engine, settings, keys, start)
+    engine.bind(data)
+    first = settings[0]
+    begin = [engine.start(key) for key in keys] if start is None else [np.array(s) for s in start]
+    parameters = np.stack(begin).astype(engine.dtype)
+    noises: list[Noise] = [(SecureNoise if first.secure else FastNoise)(key, engine.dimension) for key in keys]
+    samplers = [PoissonSampler(k, len(data), s.sampling_rate) for k, s in zip(keys, settings, strict=True)]
+    scales = [s.noise_multiplier * s.clip_norm for s in settings]
+    clips = np.array(
+        [
+            s.clip_norm - noise.margin(engine.dimension, scale)
+            for s, noise, scale in zip(settings, noises, scales, strict=True)
+        ]
+    )
+    if (clips <= 0).any():
+        raise InvalidInput("the noise lattice is wider than the clip norm. Lower 'noise_multiplier' or use fast noise.")
+    rates = np.array([[s.learning_rate] for s in settings])
+    update = first.optimizer.start(parameters)
+    unit = np.array([[1.0 / s.batch_size] for s in settings], dtype=engine.dtype)
+    gradient = np.empty_like(parameters)
+    with np.errstate(all="ignore"):  # a diverging candidate is an outcome, not an error
+        for step in range(first.steps):
+            engine.clipped_sums(parameters, [s.batch(step) for s in samplers], clips, gradient)
+            for row, (noise, scale) in enumerate(zip(noises, scales, strict=True)):
+                noise.add(gradient[row], scale, step)
+            gradient *= unit
+            factor = first.schedule.factor(step, first.steps)
+            update(parameters, gradient, (rates * factor).astype(engine.dtype))
+    return list(parameters)
+
+
+def _check(
+    engine: Engine, settings: Sequence[Settings], keys: Sequence[RunKey], start: Sequence[Floats] | None
+) -> None:
+    if not settings or len(settings) != len(keys):
+        raise InvalidInput(f"every candidate needs its own key; got {len(settings)} settings and {len(keys)} keys.")
+    if len({key.secret for key in keys}) != len(keys):
+        raise InvalidInput("two candidates share a run key, so their noise would not be independent. Use fresh keys.")
+    shared = [(s.steps, s.optimizer, s.schedule, s.secure) for s in settings]
+    if any(other != shared[0] for other in shared):
+        raise InvalidInput("stacked candidates must share steps, optimizer, schedule and secure. Train them apart.")
+    if settings[0].secure and engine.dtype is not np.float64:
+        raise InvalidInput("secure noise needs an engine in double precision. Build it with double=True.")
+    for vector in start or ():
+        if vector.shape != (engine.dimension,):
+            raise InvalidInput(f"a warm start needs {engine.dimension} parameters; got {vector.shape}.")
+    if start is not None and len(start) != len(keys):
+        raise InvalidInput("a warm start needs one vector per candidate.")

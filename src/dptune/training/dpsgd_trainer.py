@@ -1,0 +1,221 @@
+"""DP-SGD as a trainer: its cost follows from (rate, noise, steps), its score from public or paid-for records.
+
+One object serves random stopping, subset tuning (warm starts), thresholds (shards) and votes (clients): they
+differ in the records they pass. The score is accuracy on ``validation``, which the caller declares public, or
+a noised count on a private holdout whose cost is part of the declared one; an unnoised score on private
+records does not exist.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptune import _validate
+from dptune.accounting import Cost, DpSgd, Gaussian, parallel
+from dptune.errors import InvalidInput
+from dptune.training.datasets import Dataset
+from dptune.training.dpsgd import Engine, Settings, descend
+from dptune.training.engines import engine_for
+from dptune.training.models import Cnn, Mlp
+from dptune.training.noise import RunKey, SecureNoise, as_key
+from dptune.training.trainer import Fitted, Params, Rng
+
+__all__ = ["DpSgdTrainer", "Holdout", "TrainedModel"]
+
+Floats = NDArray[np.floating[Any]]
+
+_ALIASES = {"lr": "learning_rate", "clip": "clip_norm"}
+_FIELDS = {field.name for field in dataclasses.fields(Settings)} - {"secure"}
+_MOST_STACKED = 16
+
+
+@dataclass(frozen=True)
+class Holdout:
+    """Private validation: a coin sends each record to training or validation, the score is a noised count.
+
+    The score is ``correct / denominator + N(0, scale^2)``; ``denominator`` is a public constant, about the
+    expected number of held-out records. To a held-out record a run is a Gaussian mechanism with noise
+    multiplier ``scale * denominator``; to a training record the score is post-processing.
+    """
+
+    fraction: float
+    denominator: float
+    scale: float = 0.01
+
+    def __post_init__(self) -> None:
+        _validate.real("fraction", self.fraction, 0.0, 1.0, low_open=True, high_open=True)
+        _validate.real("denominator", self.denominator, 0.0, low_open=True)
+        _validate.real("scale", self.scale, 0.0, low_open=True)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise of the count in units of its sensitivity."""
+        return self.scale * self.denominator
+
+    def split(self, data: Dataset, key: RunKey) -> tuple[Dataset, Dataset]:
+        """Training and validation records of one run."""
+        held = key.child("holdout").generator().random(len(data)) < self.fraction
+        return data.take(np.flatnonzero(~held)), data.take(np.flatnonzero(held))
+
+    def score(self, correct: int, key: RunKey) -> float:
+        """The noised score of one run."""
+        count = np.array([float(correct)])
+        SecureNoise(key.child("score"), 1).add(count, self.noise_multiplier, 0)
+        return float(count[0]) / self.denominator
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedModel:
+    """A model description with its trained parameters, in the order of the engine that trained them."""
+
+    description: Mlp | Cnn
+    parameters: Floats
+    engine: str = "auto"
+
+    def logits(self, x: Floats) -> Floats:
+        """Outputs on the rows of ``x``."""
+        with np.errstate(all="ignore"):  # a diverged model predicts badly but predicts
+            return engine_for(self.description, engine=self.engine).logits(self.parameters, x)
+
+    def predict(self, x: Floats) -> NDArray[np.int64]:
+        """The most likely class of every row."""
+        labels: NDArray[np.int64] = np.argmax(self.logits(x), axis=1)
+        return labels
+
+    def accuracy(self, data: Dataset) -> float:
+        """The fraction of records classified correctly."""
+        return float(np.mean(self.predict(data.x) == data.y))
+
+
+@dataclass(frozen=True)
+class DpSgdTrainer:
+    """Trains ``model`` by DP-SGD; ``params`` override fields of ``settings`` (``lr`` and ``clip`` for short).
+
+    ``model`` is a description, or a function of the parameters that returns a ``torch.nn.Module``. Exactly
+    one of ``validation`` (public records) and ``holdout`` (private ones, noised and charged) is given.
+    """
+
+    model: Mlp | Cnn | Callable[[Params], Any]
+    settings: Settings
+    validation: Dataset | None = None
+    holdout: Holdout | None = None
+    engine: str = "auto"
+
+    def __post_init__(self) -> None:
+        if (self.validation is None) == (self.holdout is None):
+            raise InvalidInput(
+                "give either 'validation' (a data set you declare public) or 'holdout' (private records, "
+                "whose score is noised and charged). Without noise it would be an unpaid release."
+            )
+
+    def resolve(self, params: Params) -> Settings:
+        """The settings of one run."""
+        named = {_ALIASES.get(name, name): value for name, value in params.items()}
+        free = {} if isinstance(self.model, Mlp | Cnn) else {k: v for k, v in named.items() if k not in _FIELDS}
+        unknown = sorted(set(named) - _FIELDS - set(free))
+        if unknown:
+            known = ", ".join(sorted(_FIELDS | set(_ALIASES)))
+            raise InvalidInput(f"unknown parameter {unknown[0]!r}. DP-SGD knows {known}.")
+        return dataclasses.replace(self.settings, **{k: v for k, v in named.items() if k not in free})
+
+    def cost(self, params: Params) -> Cost:
+        """The cost of one run: DP-SGD for a training record, a Gaussian count for a held-out one."""
+        settings = self.resolve(params)
+        if settings.noise_multiplier == 0.0:
+            raise InvalidInput("training without noise has no finite cost. Set 'noise_multiplier' above zero.")
+        base = DpSgd(
+            sampling_rate=settings.sampling_rate,
+            noise_multiplier=settings.noise_multiplier,
+            steps=settings.steps,
+        )
+        if self.holdout is None:
+            return base
+        return parallel(base, Gaussian(self.holdout.noise_multiplier))
+
+    def fit(self, params: Params, data: Dataset, rng: Rng, *, start: Floats | None = None) -> Fitted:
+        """Train once and score; ``start`` continues from given parameters (warm start)."""
+        starts = None if start is None else [start]
+        return self.fit_many([params], data, [rng], starts=starts)[0]
+
+    def fit_many(
+        self,
+        params: Sequence[Params],
+        data: Dataset,
+        rngs: Sequence[Rng],
+        *,
+        starts: Sequence[Floats] | None = None,
+    ) -> list[Fitted]:
+        """Train several candidates, stacking those of equal shape where the engine can."""
+        if len(params) != len(rngs) or (starts is not None and len(starts) != len(params)):
+            raise InvalidInput("every candidate needs its own rng (and its own start, if starts are given).")
+        keys = [as_key(rng) for rng in rngs]
+        settings = [self.resolve(one) for one in params]
+        outcome: list[Fitted | None] = [None] * len(params)
+        for group in self._groups(settings):
+            begin = None if starts is None else [starts[i] for i in group]
+            chosen = ([params[i] for i in group], [settings[i] for i in group], [keys[i] for i in group])
+            for place, fitted in zip(group, self._fit_group(*chosen, data, begin), strict=True):
+                outcome[place] = fitted
+        return [fitted for fitted in outcome if fitted is not None]
+
+    def _groups(self, settings: Sequence[Settings]) -> list[list[int]]:
+        stackable = isinstance(self.model, Mlp) and self.engine in {"auto", "numpy"} and self.holdout is None
+        groups: list[tuple[object, list[int]]] = []
+        for place, one in enumerate(settings):
+            shape = (one.steps, one.optimizer, one.schedule, one.secure)
+            for other, members in groups:
+                if stackable and other == shape and len(members) < _MOST_STACKED:
+                    members.append(place)
+                    break
+            else:
+                groups.append((shape, [place]))
+        return [members for _, members in groups]
+
+    def _fit_group(
+        self,
+        params: Sequence[Params],
+        settings: Sequence[Settings],
+        keys: Sequence[RunKey],
+        data: Dataset,
+        starts: Sequence[Floats] | None,
+    ) -> list[Fitted]:
+        model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params[0], keys[0])
+        engine = engine_for(model, double=settings[0].secure, engine=self.engine)
+        held = None
+        if self.holdout is not None:
+            data, held = self.holdout.split(data, keys[0])
+        trained = descend(engine, data, settings, keys, starts)
+        return [
+            Fitted(self._wrap(engine, flat), self._score(engine, flat, held, key))
+            for flat, key in zip(trained, keys, strict=True)
+        ]
+
+    def _wrap(self, engine: Engine, flat: Floats) -> Any:
+        if isinstance(self.model, Mlp | Cnn):
+            return TrainedModel(self.model, flat, self.engine)
+        release = engine.release  # type: ignore[attr-defined] # only the torch engine takes modules
+        return release(flat)
+
+    def _score(self, engine: Engine, flat: Floats, held: Dataset | None, key: RunKey) -> float:
+        records = self.validation if held is None else held
+        assert records is not None  # one of the two exists, see __post_init__
+        with np.errstate(all="ignore"):
+            right = int(np.sum(np.argmax(engine.logits(flat, records.x), axis=1) == records.y)) if len(records) else 0
+        if self.holdout is not None:
+            return self.holdout.score(right, key)
+        return right / max(1, len(records))
+
+
+def _make(factory: Callable[[Params], Any], params: Params, key: RunKey) -> Any:
+    """The caller's module; weights that it draws from torch's generator become a function of the run."""
+    import torch  # noqa: PLC0415 - optional dependency
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int.from_bytes(key.child("module").secret[:7], "little"))
+        return factory(params)

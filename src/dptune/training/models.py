@@ -1,0 +1,192 @@
+"""Descriptions of the models that dptune trains: frozen values without weights, data or torch.
+
+Engines read them: the numpy engine takes :class:`Mlp` (softmax regression is an MLP without hidden layers),
+the torch engine takes all of them, the fused engine takes :func:`dp_hypo_cnn`. No layer here mixes records:
+batch normalisation is left out because one record's gradient would then depend on its peers, so clipping it
+would bound nothing; dropout is left out because it only adds variance to gradients that are noised already.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field
+
+from dptune import _validate
+from dptune.errors import InvalidInput
+
+__all__ = [
+    "Activation",
+    "Cnn",
+    "Conv",
+    "GlobalMean",
+    "MaxPool",
+    "Mlp",
+    "Model",
+    "adult_mlp",
+    "dp_hype_cifar_cnn",
+    "dp_hype_cnn",
+    "dp_hypo_cnn",
+    "softmax",
+]
+
+
+@dataclass(frozen=True)
+class Activation:
+    """``relu``, or a tempered sigmoid ``scale * sigmoid(temperature * x) - offset`` (tanh is 2, 2, 1)."""
+
+    kind: str
+    scale: float = 2.0
+    temperature: float = 2.0
+    offset: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in {"relu", "tanh", "tempered_sigmoid"}:
+            raise InvalidInput(
+                f"'activation' must be 'relu', 'tanh' or 'tempered_sigmoid'; got {self.kind!r}. "
+                "Bring a torch module for anything else."
+            )
+        _validate.real("scale", self.scale, 0.0, low_open=True)
+        _validate.real("temperature", self.temperature, 0.0, low_open=True)
+        _validate.real("offset", self.offset)
+
+
+def _activation(value: str | Activation) -> Activation:
+    return value if isinstance(value, Activation) else Activation(value)
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """A multi-layer perceptron with a softmax cross-entropy loss."""
+
+    features: int
+    classes: int
+    hidden: tuple[int, ...] = ()
+    activation: str | Activation = "tanh"
+
+    def __post_init__(self) -> None:
+        _validate.integer("features", self.features, 1)
+        _validate.integer("classes", self.classes, 2, hint="For two outcomes use two classes.")
+        object.__setattr__(self, "hidden", tuple(_validate.integer("hidden", w, 1) for w in self.hidden))
+        object.__setattr__(self, "activation", _activation(self.activation))
+
+    @property
+    def nonlinearity(self) -> Activation:
+        """The activation as a value."""
+        return _activation(self.activation)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Features, hidden widths, classes."""
+        return (self.features, *self.hidden, self.classes)
+
+    @property
+    def dimension(self) -> int:
+        """Number of trainable parameters."""
+        w = self.widths
+        return sum((a + 1) * b for a, b in itertools.pairwise(w))
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution followed by the network's activation."""
+
+    channels: int
+    kernel: int
+    stride: int = 1
+    padding: int = 0
+
+    def __post_init__(self) -> None:
+        _validate.integer("channels", self.channels, 1)
+        _validate.integer("kernel", self.kernel, 1)
+        _validate.integer("stride", self.stride, 1)
+        _validate.integer("padding", self.padding, 0)
+
+
+@dataclass(frozen=True)
+class MaxPool:
+    """Maximum over windows."""
+
+    size: int
+    stride: int
+
+    def __post_init__(self) -> None:
+        _validate.integer("size", self.size, 1)
+        _validate.integer("stride", self.stride, 1)
+
+
+@dataclass(frozen=True)
+class GlobalMean:
+    """Mean over all places of each channel."""
+
+
+@dataclass(frozen=True)
+class Cnn:
+    """A convolutional network: image layers, then dense layers, then a softmax."""
+
+    image: tuple[int, int, int]
+    classes: int
+    layers: tuple[Conv | MaxPool | GlobalMean, ...]
+    dense: tuple[int, ...] = ()
+    activation: str | Activation = "relu"
+    flat: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        _validate.integer("classes", self.classes, 2)
+        if len(self.image) != 3:
+            raise InvalidInput(f"'image' must be (channels, height, width); got {self.image!r}.")
+        object.__setattr__(self, "activation", _activation(self.activation))
+        channels, height, width = (_validate.integer("image", side, 1) for side in self.image)
+        for layer in self.layers:
+            if isinstance(layer, GlobalMean):
+                height = width = 1
+                continue
+            kernel = layer.kernel if isinstance(layer, Conv) else layer.size
+            padding = layer.padding if isinstance(layer, Conv) else 0
+            height = (height + 2 * padding - kernel) // layer.stride + 1
+            width = (width + 2 * padding - kernel) // layer.stride + 1
+            channels = layer.channels if isinstance(layer, Conv) else channels
+            if height < 1 or width < 1:
+                raise InvalidInput(f"the image {self.image} is too small for {layer}. Use fewer or smaller layers.")
+        object.__setattr__(self, "flat", math.prod((channels, height, width)))
+
+    @property
+    def nonlinearity(self) -> Activation:
+        """The activation as a value."""
+        return _activation(self.activation)
+
+    @property
+    def features(self) -> int:
+        """Number of pixels times channels."""
+        return math.prod(self.image)
+
+
+Model = Mlp | Cnn
+
+
+def softmax(features: int, classes: int) -> Mlp:
+    """Softmax regression; with two classes this is logistic regression."""
+    return Mlp(features, classes)
+
+
+def dp_hypo_cnn() -> Cnn:
+    """The MNIST network of DP-HyPO, appendix E.1 (the standard one of Opacus and TensorFlow Privacy)."""
+    layers = (Conv(16, 8, 2, 3), MaxPool(2, 1), Conv(32, 4, 2), MaxPool(2, 1))
+    return Cnn((1, 28, 28), 10, layers, dense=(32,))
+
+
+def dp_hype_cnn() -> Cnn:
+    """The MNIST network of DP-Hype, appendix B, without its dropout (see the top of this file)."""
+    return Cnn((1, 28, 28), 10, (Conv(32, 3), Conv(64, 3), MaxPool(2, 2)), dense=(128,))
+
+
+def dp_hype_cifar_cnn() -> Cnn:
+    """The CIFAR-10 network of DP-Hype, appendix B, without dropout and batch normalisation."""
+    first = (Conv(32, 3, 1, 1), Conv(32, 3, 1, 1), MaxPool(2, 2))
+    second = (Conv(64, 3, 1, 1), Conv(128, 3, 1, 1), MaxPool(2, 2))
+    return Cnn((3, 32, 32), 10, (*first, *second, GlobalMean()))
+
+
+def adult_mlp(features: int) -> Mlp:
+    """The Adult network of DP-Hype, appendix B, without dropout and with two outputs instead of one."""
+    return Mlp(features, 2, (64, 64), "relu")

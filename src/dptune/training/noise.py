@@ -1,0 +1,198 @@
+"""Run keys and the Gaussian noise of DP-SGD, both a function of (run, step) alone.
+
+A :class:`RunKey` is 256 secret bits from the operating system; everything random in a run (which records are
+drawn, the noise, the initial weights) is expanded from it, so a run can be resumed but never replayed by
+others. Whoever holds the key and the model can remove the noise: keys are never printed, logged or released.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptune.errors import InvalidInput
+from dptune.training._compiled import kernel
+
+__all__ = ["FastNoise", "Noise", "RunKey", "SecureNoise", "as_key"]
+
+Floats = NDArray[np.floating[Any]]
+
+KEY_BYTES = 32
+# Small models share one draw among several steps: fewer calls, still a function of (run, step).
+_BLOCK = 8192
+# Secure noise lives on a lattice of about this fraction of its standard deviation (a power of two).
+_LATTICE_BITS = 20
+
+
+@dataclass(frozen=True)
+class RunKey:
+    """256 secret bits from which one run's randomness is expanded."""
+
+    secret: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.secret, bytes) or len(self.secret) != KEY_BYTES:
+            raise InvalidInput(f"a run key must be {KEY_BYTES} bytes. Use RunKey.fresh().")
+
+    @classmethod
+    def fresh(cls) -> RunKey:
+        """A new key from the operating system."""
+        return cls(secrets.token_bytes(KEY_BYTES))
+
+    @classmethod
+    def rehearsal(cls, seed: int) -> RunKey:
+        """A key that anyone can guess: for tests and rehearsals, never for a guarantee."""
+        return cls(hashlib.sha256(b"dptune rehearsal %d" % seed).digest())
+
+    def child(self, *labels: str | int) -> RunKey:
+        """An independent key for one purpose of this run."""
+        text = "/".join(str(label) for label in labels)
+        return RunKey(hashlib.blake2b(text.encode(), key=self.secret, digest_size=KEY_BYTES).digest())
+
+    def generator(self, counter: int = 0) -> np.random.Generator:
+        """A counter-based generator (Philox) at the given place of this key's sequence."""
+        words = np.frombuffer(self.secret, dtype=np.uint64)
+        return np.random.Generator(np.random.Philox(key=words[:2], counter=[0, 0, 0, counter]))
+
+
+def as_key(rng: np.random.Generator | RunKey) -> RunKey:
+    """The key of a run, drawn from ``rng`` unless it already is one."""
+    if isinstance(rng, RunKey):
+        return rng
+    if isinstance(rng, np.random.Generator):
+        return RunKey(rng.bytes(KEY_BYTES))
+    raise InvalidInput(f"'rng' must be a numpy Generator or a RunKey; got {type(rng).__name__}.")
+
+
+class Noise(Protocol):
+    """Gaussian noise for one run; an engine calls :meth:`add` once a step."""
+
+    def add(self, total: Floats, scale: float, step: int) -> None:
+        """Add independent noise of deviation ``scale`` to every coordinate of ``total``, in place."""
+
+    def margin(self, dimension: int, scale: float) -> float:
+        """How much the clip norm must shrink so that rounding cannot exceed the stated sensitivity."""
+
+
+class FastNoise:
+    """Single-precision Gaussian noise: Box-Muller on a counter-based generator (Philox).
+
+    The compiled kernel uses the 32-bit variant of the generator, numpy the 64-bit one: both are functions of
+    (run, step), with different values.
+
+    The radius uses 40 random bits, so the law is cut at 7.4 standard deviations. Floating-point sums of this
+    kind do not resist attacks on the low bits of the result; :class:`SecureNoise` does.
+    """
+
+    def __init__(self, key: RunKey, dimension: int, *, compiled: bool | None = None) -> None:
+        secret = key.child("noise").secret
+        self._key = np.frombuffer(secret, dtype=np.uint64)[:2].copy()
+        self._secret = secret[:16]
+        self._compiled = kernel is not None if compiled is None else compiled
+        self._dimension = dimension
+        self._per_block = 1 if self._compiled else max(1, _BLOCK // max(1, dimension))
+        self._block = -1
+        pairs = (self._per_block * dimension + 1) // 2
+        self._radius = np.empty(pairs, np.float32)
+        self._angle = np.empty(pairs, np.float32)
+        self._normals = np.empty((2, pairs), np.float32)
+        self._scaled = np.empty(dimension, np.float32)
+
+    def sample(self, step: int) -> NDArray[np.float32]:
+        """Standard normals of the given step; the array is reused by later calls."""
+        block, place = divmod(step, self._per_block)
+        if block != self._block:
+            self._fill(block)
+            self._block = block
+        start = place * self._dimension
+        flat: NDArray[np.float32] = self._normals.reshape(-1)[start : start + self._dimension]
+        return flat
+
+    def _fill(self, block: int) -> None:
+        if self._compiled:
+            kernel.normals(self._secret, block, self._normals)
+            return
+        radius, angle, normals = self._radius, self._angle, self._normals
+        bits = np.random.Philox(key=self._key, counter=[0, 0, 0, block]).random_raw(radius.size)
+        words = np.asarray(bits).view(np.uint32)
+        high, low = words[: radius.size], words[radius.size :]
+        np.copyto(radius, high, casting="unsafe")
+        np.copyto(angle, low & np.uint32(255), casting="unsafe")
+        angle *= np.float32(2.0**-8)
+        radius += angle
+        radius += np.float32(2.0**-9)
+        radius *= np.float32(2.0**-32)
+        np.log(radius, out=radius)
+        radius *= np.float32(-2.0)
+        np.sqrt(radius, out=radius)
+        np.copyto(angle, low >> np.uint32(8), casting="unsafe")
+        angle *= np.float32(2.0 * math.pi / 2.0**24)
+        np.cos(angle, out=normals[0])
+        np.sin(angle, out=normals[1])
+        normals *= radius
+
+    def add(self, total: Floats, scale: float, step: int) -> None:
+        if scale > 0.0:
+            np.multiply(self.sample(step), np.float32(scale), out=self._scaled)
+            np.add(total, self._scaled, out=total)
+
+    def margin(self, dimension: int, scale: float) -> float:
+        return 0.0
+
+
+class SecureNoise:
+    """Gaussian noise on a lattice, from a cryptographic stream (SHAKE-256 keyed by run and step).
+
+    The clipped sum is rounded to multiples of g (a power of two, about 2^-20 of the noise), and noise rounded
+    to the same lattice is added. Rounding commutes with lattice shifts, so this is the ideal Gaussian
+    mechanism followed by rounding: the set of possible outputs is the same lattice for all data. Rounding the
+    sum may move two neighbours apart by at most g sqrt(dimension), which :meth:`margin` takes off the clip
+    norm. What remains is the sampler's own distance from a Gaussian: 53-bit Box-Muller, cut at 8.5
+    deviations.
+    """
+
+    def __init__(self, key: RunKey, dimension: int) -> None:
+        self._key = key.child("secure noise")
+        self._dimension = dimension
+
+    def sample(self, step: int) -> NDArray[np.float64]:
+        """Standard normals of the given step in double precision."""
+        pairs = (self._dimension + 1) // 2
+        stream = hashlib.shake_256(self._key.child(step).secret).digest(16 * pairs)
+        bits = np.frombuffer(stream, dtype=np.uint64) >> np.uint64(11)
+        radius = bits[:pairs].astype(np.float64)
+        radius += 0.5
+        radius *= 2.0**-53
+        np.log(radius, out=radius)
+        radius *= -2.0
+        np.sqrt(radius, out=radius)
+        angle = bits[pairs:] * (2.0 * math.pi * 2.0**-53)
+        normals = np.concatenate([np.cos(angle) * radius, np.sin(angle) * radius])
+        return normals[: self._dimension]
+
+    @staticmethod
+    def _lattice(scale: float) -> float:
+        return math.ldexp(1.0, math.floor(math.log2(scale)) - _LATTICE_BITS)
+
+    def add(self, total: Floats, scale: float, step: int) -> None:
+        if scale == 0.0:
+            return
+        if total.dtype != np.float64:
+            raise InvalidInput("secure noise needs sums in double precision; the engine must be built for it.")
+        lattice = self._lattice(scale)
+        noise = self.sample(step)
+        noise *= scale / lattice
+        np.rint(noise, out=noise)
+        np.multiply(total, 1.0 / lattice, out=total)
+        np.rint(total, out=total)
+        np.add(total, noise, out=total)
+        np.multiply(total, lattice, out=total)
+
+    def margin(self, dimension: int, scale: float) -> float:
+        return 0.0 if scale == 0.0 else self._lattice(scale) * math.sqrt(dimension)

@@ -1,0 +1,64 @@
+"""Poisson sampling exactly as the accountant assumes it: every record independently with the stated rate.
+
+The coins of all records over a block of steps are one long Bernoulli sequence; only the gaps between
+successes are drawn (geometric), so a batch costs its own size instead of the data set's. Batches are never
+truncated, filled up or redrawn when empty; their sizes are private.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptune import _validate
+from dptune.training.noise import RunKey
+
+__all__ = ["PoissonSampler", "poisson_subset"]
+
+# About this many records are drawn at once.
+_BLOCK = 16_384
+
+
+class PoissonSampler:
+    """The batches of one run: a function of (run, step)."""
+
+    def __init__(self, key: RunKey, records: int, rate: float) -> None:
+        self._key = key.child("batches")
+        self._records = _validate.integer("records", records, 0)
+        self._rate = _validate.real("sampling_rate", rate, 0.0, 1.0, low_open=True)
+        self._steps = int(max(1, min(1024, _BLOCK // max(1.0, records * rate))))
+        self._block = -1
+        self._batches: list[NDArray[np.int64]] = []
+
+    def batch(self, step: int) -> NDArray[np.int64]:
+        """Indices of the records drawn for ``step`` in increasing order, possibly none."""
+        block, place = divmod(step, self._steps)
+        if block != self._block:
+            self._batches = self._draw(block)
+            self._block = block
+        return self._batches[place]
+
+    def _draw(self, block: int) -> list[NDArray[np.int64]]:
+        coins = self._steps * self._records
+        if coins == 0:
+            return [np.empty(0, np.int64)] * self._steps
+        rng = self._key.generator(block)
+        mean = coins * self._rate
+        count = int(mean + 6.0 * np.sqrt(mean) + 16)
+        parts: list[NDArray[np.int64]] = []
+        last = -1
+        while last < coins:  # one round almost always
+            places = last + np.cumsum(rng.geometric(self._rate, count))
+            parts.append(places)
+            last = int(places[-1])
+        heads = np.concatenate(parts)
+        ends = np.searchsorted(heads, self._records * np.arange(self._steps + 1))
+        return [heads[ends[step] : ends[step + 1]] - step * self._records for step in range(self._steps)]
+
+
+def poisson_subset(records: int, rate: float, key: RunKey) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Indices inside and outside a Poisson subset, for tuning on a part of the data."""
+    _validate.integer("records", records, 0)
+    _validate.real("rate", rate, 0.0, 1.0)
+    inside = key.child("subset").generator().random(records) < rate
+    return np.flatnonzero(inside), np.flatnonzero(~inside)

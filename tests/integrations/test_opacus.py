@@ -1,0 +1,89 @@
+"""The Opacus adapter: the engine's history must stay within the declared cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dptune.accounting import DpSgd
+from dptune.errors import InvalidInput
+from dptune.integrations.opacus import OpacusTrainer, check_history, opacus_trainer
+from dptune.training import RunKey, Trainer, load
+
+torch = pytest.importorskip("torch", reason="the adapter needs torch")
+pytest.importorskip("opacus", reason="the adapter needs Opacus")
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarning"),  # Opacus, on every engine
+    pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning"),  # torch, on Opacus' hooks
+    pytest.mark.filterwarnings("ignore:Using a non-full backward hook:FutureWarning"),  # the same
+]
+
+COST = DpSgd(sampling_rate=1 / 12, noise_multiplier=1.0, steps=24)
+
+
+def train(params: Any, data: Any, engine: Any) -> tuple[Any, float]:
+    """The usual Opacus loop."""
+    module = torch.nn.Linear(64, 10)
+    tensors = torch.utils.data.TensorDataset(torch.from_numpy(data.train.x), torch.from_numpy(data.train.y))
+    module, optimizer, loader = engine.make_private(
+        module=module,
+        optimizer=torch.optim.SGD(module.parameters(), lr=params["lr"]),
+        data_loader=torch.utils.data.DataLoader(tensors, batch_size=120),
+        noise_multiplier=params.get("noise", 1.0),
+        max_grad_norm=1.0,
+        **params.get("extra", {}),
+    )
+    for _ in range(params.get("epochs", 2)):
+        for x, y in loader:
+            optimizer.zero_grad()
+            torch.autograd.backward(torch.nn.functional.cross_entropy(module(x), y))
+            optimizer.step()
+    with torch.no_grad():
+        right = (module(torch.from_numpy(data.test.x)).argmax(1).numpy() == data.test.y).mean()
+    return module, float(right)
+
+
+def made() -> OpacusTrainer:
+    return opacus_trainer(cost=COST)(train)
+
+
+def test_an_existing_function_becomes_a_trainer() -> None:
+    one = made()
+    assert isinstance(one, Trainer)
+    assert one.cost({}) == COST
+    fitted, again = (one.fit({"lr": 2.0}, load("digits"), RunKey.rehearsal(1)) for _ in range(2))
+    assert fitted.score > 0.6
+    assert fitted.score == again.score
+    for p, q in zip(fitted.model.parameters(), again.model.parameters(), strict=True):
+        assert np.array_equal(p.detach().numpy(), q.detach().numpy())
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"noise": 0.5}, "used noise 0.5 but declared 1"),
+        ({"epochs": 3}, "took 36 steps but declared 24"),
+        ({"epochs": 0}, "took no step through its privacy engine"),
+        ({"extra": {"poisson_sampling": False}}, "which the accountant does not cover"),
+    ],
+)
+def test_a_run_that_does_more_than_declared_fails(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        made().fit({"lr": 1.0, **params}, load("digits"), RunKey.rehearsal(1))
+
+
+def test_histories_within_the_declaration_pass() -> None:
+    check_history([(1.0, 1 / 12, 20), (1.5, 1 / 20, 4)], COST)
+    with pytest.raises(InvalidInput, match=r"sampled at rate 0.1 but declared 0.0833333"):
+        check_history([(1.0, 0.1, 3)], COST)
+
+
+def test_bad_declarations() -> None:
+    with pytest.raises(InvalidInput, match="'cost' must be a DpSgd"):
+        opacus_trainer(cost=1.0)  # type: ignore[arg-type] # what a careless caller would pass
+    careless = opacus_trainer(cost=lambda params: COST)(lambda params, data, engine: "model")  # type: ignore[arg-type, return-value] # as above
+    with pytest.raises(InvalidInput, match=r"must return \(model, score\)"):
+        careless.fit({}, None, RunKey.rehearsal(1))

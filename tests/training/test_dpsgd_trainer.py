@@ -1,0 +1,190 @@
+"""DP-SGD trainers: parameters override settings, scores are public or paid for, candidates stack."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dptune.accounting import DpSgd, Gaussian, Gdp
+from dptune.errors import InvalidInput
+from dptune.training import (
+    DpSgdTrainer,
+    Fitted,
+    Holdout,
+    Mlp,
+    RunKey,
+    Settings,
+    Trainer,
+    fit_many,
+    load,
+    softmax,
+    trainer,
+)
+from dptune.training.datasets import Dataset
+from dptune.training.optimizers import Momentum
+
+SETTINGS = Settings(
+    sampling_rate=0.2,
+    noise_multiplier=2.0,
+    steps=150,
+    clip_norm=1.0,
+    learning_rate=1.0,
+    batch_size=287.0,
+    optimizer=Momentum(0.9),
+)
+
+
+def digits_trainer(**changes: object) -> DpSgdTrainer:
+    split = load("digits")
+    return DpSgdTrainer(softmax(64, 10), SETTINGS, validation=split.test, **changes)  # type: ignore[arg-type] # forwarded
+
+
+def test_digits_are_learnt() -> None:
+    fitted = digits_trainer().fit({"lr": 1.0, "clip": 0.5}, load("digits").train, RunKey.rehearsal(1))
+    assert fitted.score > 0.85
+    assert fitted.model.accuracy(load("digits").test) == fitted.score
+    again = pickle.loads(pickle.dumps(fitted.model))
+    assert np.array_equal(again.predict(load("digits").test.x), fitted.model.predict(load("digits").test.x))
+
+
+def test_parameters_override_settings_and_unknown_ones_are_named() -> None:
+    made = digits_trainer()
+    assert made.resolve({"lr": 0.3, "clip": 2.0, "steps": 7}).learning_rate == 0.3
+    assert made.resolve({"noise_multiplier": 3.0}).noise_multiplier == 3.0
+    with pytest.raises(InvalidInput, match="unknown parameter 'momentum'"):
+        made.resolve({"momentum": 0.9})
+    with pytest.raises(InvalidInput, match="'clip_norm' must be"):
+        made.resolve({"clip": 0})
+
+
+def test_the_cost_follows_from_rate_noise_and_steps() -> None:
+    made = digits_trainer()
+    assert made.cost({"steps": 10, "lr": 3.0}) == DpSgd(0.2, 2.0, 10)
+    with pytest.raises(InvalidInput, match="no finite cost"):
+        made.cost({"noise_multiplier": 0.0})
+
+
+def test_a_held_out_score_is_part_of_the_cost() -> None:
+    """The dearer of training and score: whichever record it is, it meets only one of the two."""
+    loud = DpSgdTrainer(softmax(64, 10), SETTINGS, holdout=Holdout(0.2, denominator=287, scale=0.05))
+    base = DpSgd(0.2, 2.0, 150)
+    assert loud.cost({}).epsilon(1e-5) == pytest.approx(base.epsilon(1e-5), rel=1e-3)
+    quiet = DpSgdTrainer(softmax(64, 10), SETTINGS, holdout=Holdout(0.2, denominator=100, scale=0.001))
+    assert quiet.cost({}).epsilon(1e-5) == pytest.approx(Gaussian(0.1).epsilon(1e-5), rel=1e-3)
+
+
+def test_several_candidates_equal_their_single_runs() -> None:
+    made, data = digits_trainer(), load("digits").train
+    params = [{"lr": 0.5}, {"lr": 1.0, "steps": 20}, {"lr": 2.0, "clip": 0.2}]
+    keys = [RunKey.rehearsal(seed) for seed in range(3)]
+    together = made.fit_many(params, data, keys)
+    for one, key, fitted in zip(params, keys, together, strict=True):
+        alone = made.fit(one, data, key)
+        np.testing.assert_allclose(alone.model.parameters, fitted.model.parameters, rtol=1e-3, atol=1e-4)
+
+
+def test_warm_start_begins_where_the_last_run_ended() -> None:
+    made, data = digits_trainer(), load("digits").train
+    first = made.fit({"lr": 1.0}, data, RunKey.rehearsal(1))
+    still = made.fit({"lr": 1e-9, "steps": 1}, data, RunKey.rehearsal(2), start=first.model.parameters)
+    assert still.score == first.score
+
+
+def test_a_private_score_is_noised_and_an_unnoised_one_is_refused() -> None:
+    data = load("digits").train
+    made = DpSgdTrainer(softmax(64, 10), SETTINGS, holdout=Holdout(0.2, denominator=287, scale=0.02))
+    scores = [made.fit({}, data, RunKey.rehearsal(seed)).score for seed in range(3)]
+    assert len(set(scores)) == 3
+    assert all(0.6 < score < 1.2 for score in scores)
+    noised = [made.holdout.score(200, RunKey.rehearsal(s)) for s in range(4000)] if made.holdout else []
+    assert np.mean(noised) == pytest.approx(200 / 287, abs=6 * 0.02 / np.sqrt(4000))
+    assert np.std(noised) == pytest.approx(0.02, rel=6 / np.sqrt(8000))
+    with pytest.raises(InvalidInput, match="either 'validation'"):
+        DpSgdTrainer(softmax(64, 10), SETTINGS)
+
+
+def test_a_holdout_trains_on_none_of_its_records() -> None:
+    data = load("digits").train
+    train, held = Holdout(0.3, denominator=400).split(data, RunKey.rehearsal(1))
+    assert len(train) + len(held) == len(data)
+    assert abs(len(held) - 0.3 * len(data)) < 6 * np.sqrt(0.21 * len(data))
+
+
+def test_a_generator_of_numpy_is_a_source_of_keys() -> None:
+    made, data = digits_trainer(), load("digits").train
+    one, again = (made.fit({"steps": 3}, data, np.random.default_rng(1)) for _ in range(2))
+    assert np.array_equal(one.model.parameters, again.model.parameters)
+
+
+def test_functions_become_trainers() -> None:
+    @trainer(cost=Gdp(1.0))
+    def constant(params: object, data: object, rng: object) -> tuple[str, float]:
+        return "model", 1.0
+
+    @trainer(cost=lambda params: Gdp(2.0))
+    def wrong(params: object, data: object, rng: object) -> tuple[str, float]:
+        return "model"  # type: ignore[return-value] # what a careless caller would return
+
+    assert isinstance(constant, Trainer)
+    assert isinstance(digits_trainer(), Trainer)
+    keys = [RunKey.rehearsal(1), RunKey.rehearsal(2)]
+    assert fit_many(constant, [{}, {}], None, keys) == [Fitted("model", 1.0)] * 2
+    assert constant.cost({}) == Gdp(1.0)
+    assert wrong.cost({}) == Gdp(2.0)
+    with pytest.raises(InvalidInput, match=r"must return \(model, score\)"):
+        wrong.fit({}, None, keys[0])
+    with pytest.raises(InvalidInput, match="'cost' must be a cost"):
+        trainer(cost=1.0)  # type: ignore[arg-type] # what a careless caller would pass
+
+
+def test_modules_come_from_a_function_of_the_parameters() -> None:
+    torch = pytest.importorskip("torch", reason="modules need torch")
+    data = load("digits")
+    made = DpSgdTrainer(
+        lambda params: torch.nn.Sequential(
+            torch.nn.Linear(64, params["width"]), torch.nn.Tanh(), torch.nn.Linear(params["width"], 10)
+        ),
+        SETTINGS,
+        validation=data.test,
+    )
+    one, again = (made.fit({"width": 20, "steps": 60}, data.train, RunKey.rehearsal(1)) for _ in range(2))
+    assert one.score > 0.5
+    assert one.score == again.score  # the initial weights too are a function of the run
+    assert one.model(torch.zeros(1, 64)).shape == (1, 10)
+
+
+def test_the_engine_can_be_chosen() -> None:
+    data = load("digits")
+    for engine in ("numpy", "torch"):
+        if engine == "torch":
+            pytest.importorskip("torch", reason="the torch engine needs torch")
+        made = DpSgdTrainer(Mlp(64, 10, (16,)), SETTINGS, validation=data.test, engine=engine)
+        fitted = made.fit({"steps": 80}, data.train, RunKey.rehearsal(1))
+        assert fitted.score > 0.5
+        assert fitted.model.accuracy(data.test) == fitted.score
+    with pytest.raises(InvalidInput, match="no engine called 'fast'"):
+        DpSgdTrainer(softmax(64, 10), SETTINGS, validation=data.test, engine="fast").fit(
+            {}, data.train, RunKey.rehearsal(1)
+        )
+
+
+def test_secure_runs_learn_as_well() -> None:
+    split = load("digits")
+    made = DpSgdTrainer(
+        softmax(64, 10), Settings(0.2, 2.0, 150, 0.5, 1.0, 287.0, Momentum(0.9), secure=True), split.test
+    )
+    assert made.fit({}, split.train, RunKey.rehearsal(1)).score > 0.85
+
+
+def test_no_records_is_noise_and_a_score() -> None:
+    empty = Dataset(np.zeros((0, 64)), np.zeros(0, dtype=int), 10)
+    assert 0.0 <= digits_trainer().fit({"steps": 3}, empty, RunKey.rehearsal(1)).score < 0.4
+
+
+def test_the_core_needs_no_torch() -> None:
+    code = "import sys, dptune.training; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

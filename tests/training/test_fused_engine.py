@@ -1,0 +1,134 @@
+"""Engine C agrees with engine B on real images, and puts noise on every parameter and on nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dptune.errors import InvalidInput
+from dptune.training import DpSgdTrainer, RunKey, Settings, descend, engine_for, load
+from dptune.training.datasets import Dataset
+from dptune.training.fused_engine import FusedEngine, available
+from dptune.training.models import dp_hype_cnn, dp_hypo_cnn
+
+pytestmark = pytest.mark.skipif(not available(), reason="the kernel was not compiled")
+
+SETTINGS = Settings(
+    sampling_rate=0.1, noise_multiplier=0.0, steps=10, clip_norm=0.5, learning_rate=0.3, batch_size=50.0
+)
+
+
+def images(count: int = 500, seed: int = 0) -> Dataset:
+    """Random strokes on black: as in real images many places tie in the pooling."""
+    rng = np.random.default_rng(seed)
+    x = rng.random((count, 28, 28)).astype(np.float32)
+    x[:, :, :6] = x[:, :9] = x[:, 24:] = 0.0
+    x[: count // 10] = 0.0
+    return Dataset(x.reshape(count, -1), rng.integers(0, 10, count), 10)
+
+
+@functools.cache
+def weights() -> np.ndarray:
+    return np.asarray(FusedEngine(dp_hypo_cnn()).start(RunKey.rehearsal(1)) * np.float32(1.5))
+
+
+@functools.cache
+def settled() -> np.ndarray:
+    """Records without a near tie: within rounding of a kink or of two equal maxima, engines may differ."""
+    torch = pytest.importorskip("torch", reason="the torch engine is the reference")
+    data = images()
+    engine = engine_for(dp_hypo_cnn(), engine="torch", double=True)
+    values = torch.from_numpy(data.x.astype(np.float64))
+    gap = torch.full((len(data),), np.inf, dtype=torch.float64)
+    for layer in engine.release(weights().astype(np.float64)):  # type: ignore[attr-defined] # torch's own
+        with torch.no_grad():
+            if isinstance(layer, torch.nn.ReLU):
+                gap = torch.minimum(gap, values.flatten(1).abs().min(1).values)
+            if isinstance(layer, torch.nn.MaxPool2d):
+                windows = values.unfold(2, 2, 1).unfold(3, 2, 1).flatten(4).sort(dim=4).values
+                between = windows[..., 3] - windows[..., 2]
+                gap = torch.minimum(gap, between.masked_fill(between == 0, np.inf).flatten(1).min(1).values)
+            values = layer(values)
+    return np.flatnonzero((gap > 1e-6).numpy())
+
+
+@pytest.mark.parametrize("clip", [0.1, 1.0, 30.0])
+@pytest.mark.parametrize("size", [0, 1, 17, 61, 300])
+def test_clipped_sums_equal_the_torch_engine(size: int, clip: float) -> None:
+    data = images()
+    parameters = weights()[None]
+    assert len(settled()) > 450
+    batch = np.random.default_rng(size).choice(settled(), size, replace=False)
+    sums = []
+    for name in ("fused", "torch"):
+        engine = engine_for(dp_hypo_cnn(), engine=name)
+        engine.bind(data)
+        out = np.empty_like(parameters)
+        engine.clipped_sums(parameters, [batch], np.array([clip]), out)
+        sums.append(out)
+    assert np.linalg.norm(sums[0] - sums[1]) <= 1e-5 * np.linalg.norm(sums[1])
+
+
+def test_trajectories_and_outputs_equal_the_torch_engine() -> None:
+    pytest.importorskip("torch", reason="the torch engine is the reference")
+    data, key = images(), RunKey.rehearsal(2)
+    start = FusedEngine(dp_hypo_cnn()).start(key)
+    ends, logits = [], []
+    for name in ("fused", "torch"):
+        engine = engine_for(dp_hypo_cnn(), engine=name)
+        ends.append(descend(engine, data, [SETTINGS], [key], [start])[0])
+        logits.append(engine.logits(ends[-1], data.x))
+    assert np.linalg.norm(ends[0] - ends[1]) < 1e-5 * np.linalg.norm(ends[1])
+    np.testing.assert_allclose(logits[0], logits[1], rtol=1e-3, atol=1e-4)
+
+
+def test_noise_is_on_every_parameter_and_independent() -> None:
+    """No records: what moves is noise. Padded lanes inside the kernel must leave no trace."""
+    empty = images().take(np.empty(0, dtype=np.int64))
+    engine = engine_for(dp_hypo_cnn(), engine="fused")
+    settings = dataclasses.replace(SETTINGS, noise_multiplier=1.0, steps=1)
+    moves = []
+    for seed in range(400):
+        key = RunKey.rehearsal(seed)
+        moves.append(descend(engine, empty, [settings], [key])[0] - engine.start(key))
+    values = np.stack(moves) / (0.3 * 0.5 / 50.0)
+    assert values.shape[1] == 26_010
+    assert np.abs(values.mean(axis=0)).max() < 7 / np.sqrt(400)
+    assert np.abs(values.var(axis=0) - 1).max() < 7 * np.sqrt(2 / 400)
+    tail = values[:, -342:]  # the last two layers, which are padded inside the kernel
+    gram = tail.T @ tail / len(tail)
+    assert np.abs(gram - np.diag(np.diag(gram))).max() < 7 / np.sqrt(400)
+
+
+def test_a_record_that_overflows_contributes_nothing() -> None:
+    data = images(20)
+    wild = data.x.copy()
+    wild[3] = 3e38
+    broken = Dataset(wild, data.y, 10)
+    engine = engine_for(dp_hypo_cnn(), engine="fused")
+    parameters = engine.start(RunKey.rehearsal(1))[None]
+    out, rest = np.empty_like(parameters), np.empty_like(parameters)
+    engine.bind(broken)
+    engine.clipped_sums(parameters, [np.arange(20)], np.array([1.0]), out)
+    engine.clipped_sums(parameters, [np.delete(np.arange(20), 3)], np.array([1.0]), rest)
+    np.testing.assert_allclose(out, rest, rtol=1e-5, atol=1e-6)
+
+
+def test_only_its_own_network_and_data() -> None:
+    with pytest.raises(InvalidInput, match="trains dp_hypo_cnn"):
+        FusedEngine(dp_hype_cnn())
+    with pytest.raises(InvalidInput, match="784 pixels and 10 classes"):
+        engine_for(dp_hypo_cnn(), engine="fused").bind(load("digits").train)
+
+
+def test_mnist_is_learnt(data_root: Path) -> None:
+    split = load("mnist")
+    settings = Settings.from_batch(512, 60_000, noise_multiplier=1.0, steps=100, clip_norm=1.0, learning_rate=1.0)
+    made = DpSgdTrainer(dp_hypo_cnn(), settings, validation=split.test)
+    fitted = made.fit({}, split.train, RunKey.rehearsal(1))
+    assert fitted.score > 0.75
+    assert fitted.model.accuracy(split.test) == fitted.score

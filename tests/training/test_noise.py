@@ -1,0 +1,140 @@
+"""Noise: a Gaussian on every coordinate, a function of (run, step), independent across runs.
+
+Moment tests use n draws and bounds of 6 standard errors: a false alarm has probability below 1e-8 each, and
+the keys are fixed, so they either pass always or never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dptune.errors import InvalidInput
+from dptune.training._compiled import kernel
+from dptune.training.noise import FastNoise, RunKey, SecureNoise, as_key
+
+KINDS = [
+    pytest.param(lambda key, d: FastNoise(key, d, compiled=False), id="fast"),
+    pytest.param(
+        lambda key, d: FastNoise(key, d, compiled=True),
+        id="compiled",
+        marks=pytest.mark.skipif(kernel is None, reason="the kernel was not compiled"),
+    ),
+    pytest.param(SecureNoise, id="secure"),
+]
+Kind = Callable[[RunKey, int], FastNoise | SecureNoise]
+
+
+def draws(kind: Kind, key: RunKey, dimension: int, steps: int) -> np.ndarray:
+    noise = kind(key, dimension)
+    return np.stack([np.array(noise.sample(step), dtype=np.float64) for step in range(steps)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dimension", [7, 20_001])
+def test_noise_is_standard_normal(kind: Kind, dimension: int) -> None:
+    values = draws(kind, RunKey.rehearsal(1), dimension, max(20, 200_000 // dimension)).ravel()
+    n = values.size
+    assert abs(values.mean()) < 6 / np.sqrt(n)
+    assert abs(values.var() - 1) < 6 * np.sqrt(2 / n)
+    assert abs((values**4).mean() - 3) < 6 * np.sqrt(96 / n)
+    assert stats.kstest(values, "norm").pvalue > 1e-7
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_coordinate_and_every_step_is_independent(kind: Kind) -> None:
+    values = draws(kind, RunKey.rehearsal(2), 40, 4000)
+    gram = values.T @ values / len(values)
+    assert np.abs(gram - np.eye(40)).max() < 7 * np.sqrt(2 / len(values))
+    lagged = (values[1:] * values[:-1]).mean(axis=0)
+    assert np.abs(lagged).max() < 7 / np.sqrt(len(values))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_noise_is_a_function_of_run_and_step(kind: Kind) -> None:
+    key = RunKey.rehearsal(3)
+    forward = draws(kind, key, 33, 500)
+    again = kind(key, 33)
+    for step in (499, 0, 250):
+        assert np.array_equal(np.array(again.sample(step), dtype=np.float64), forward[step])
+    other = draws(kind, RunKey.rehearsal(4), 33, 500)
+    assert abs(np.corrcoef(forward.ravel(), other.ravel())[0, 1]) < 6 / np.sqrt(forward.size)
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_fast_noise_reaches_the_tail_of_the_law(kind: Kind) -> None:
+    values = draws(kind, RunKey.rehearsal(5), 100_000, 40).ravel()
+    beyond = np.sum(np.abs(values) > 4)
+    expected = 2 * stats.norm.sf(4) * values.size
+    assert abs(beyond - expected) < 6 * np.sqrt(expected)
+
+
+def test_secure_noise_lands_on_the_same_lattice_for_all_sums() -> None:
+    scale, dimension = 1.7, 5000
+    noise = SecureNoise(RunKey.rehearsal(6), dimension)
+    step = 2.0**-20
+    for sums in (np.zeros(dimension), np.random.default_rng(0).normal(size=dimension)):
+        total = sums.copy()
+        noise.add(total, scale, 0)
+        assert np.array_equal(total / step, np.rint(total / step))
+    assert noise.margin(dimension, scale) == step * np.sqrt(dimension)
+
+
+def test_secure_noise_commutes_with_lattice_shifts() -> None:
+    """Moving the sum by lattice points moves the output by exactly as much."""
+    scale, step = 0.9, 2.0**-21
+    shift = step * np.arange(-50, 50)
+    first, second = np.zeros(100), shift.copy()
+    SecureNoise(RunKey.rehearsal(7), 100).add(first, scale, 3)
+    SecureNoise(RunKey.rehearsal(7), 100).add(second, scale, 3)
+    assert np.array_equal(second - first, shift)
+
+
+def test_rounding_cannot_exceed_the_margin() -> None:
+    rng = np.random.default_rng(1)
+    dimension, scale = 64, 0.5
+    noise = SecureNoise(RunKey.rehearsal(8), dimension)
+    margin = noise.margin(dimension, scale)
+    for _ in range(200):
+        one = rng.normal(size=dimension)
+        move = rng.normal(size=dimension)
+        move *= (1.0 - margin) / np.linalg.norm(move)
+        two = one + move
+        noise.add(one, scale, 0)
+        noise.add(two, scale, 0)
+        assert np.linalg.norm(two - one) <= 1.0
+
+
+def test_keys_hide_their_bits_and_refuse_other_lengths() -> None:
+    key = RunKey.fresh()
+    assert key.secret.hex() not in repr(key)
+    assert repr(key.secret) not in repr(key)
+    assert RunKey.fresh() != RunKey.fresh()
+    with pytest.raises(InvalidInput, match="32 bytes"):
+        RunKey(b"short")
+    with pytest.raises(InvalidInput, match="'rng' must be"):
+        as_key(3)  # type: ignore[arg-type] # what a careless caller would pass
+
+
+def test_secure_noise_refuses_single_precision() -> None:
+    with pytest.raises(InvalidInput, match="double precision"):
+        SecureNoise(RunKey.rehearsal(1), 3).add(np.zeros(3, np.float32), 1.0, 0)
+
+
+@pytest.mark.skipif(kernel is None, reason="the kernel was not compiled")
+def test_the_compiled_generator_gives_the_published_answers() -> None:
+    """Philox4x32-10 of Random123's known answers: zeros, ones, digits of pi."""
+
+    def words(counter: list[int], key: list[int]) -> list[int]:
+        secret = np.array([*key, counter[1], counter[3]], np.uint32).tobytes()
+        answer = np.frombuffer(kernel.words(secret, counter[2], counter[0]), np.uint32)
+        return [int(word) for word in answer[:4]]
+
+    ones = 0xFFFFFFFF
+    assert words([0] * 4, [0] * 2) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    assert words([ones] * 4, [ones] * 2) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
+    pi = [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344]
+    assert words(pi, [0xA4093822, 0x299F31D0]) == [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]

@@ -1,0 +1,180 @@
+"""Engine A computes exactly the sum of clipped per-record gradients.
+
+The reference is brute force: central differences of the loss in double precision, one record at a time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dptune.errors import InvalidInput
+from dptune.training._compiled import kernel
+from dptune.training.datasets import Dataset
+from dptune.training.models import Activation, Mlp, softmax
+from dptune.training.noise import RunKey
+from dptune.training.numpy_engine import NumpyEngine
+
+MODELS = [
+    softmax(5, 3),
+    Mlp(5, 3, (4,), "tanh"),
+    Mlp(5, 2, (4, 3), "relu"),
+    Mlp(5, 4, (6,), Activation("tempered_sigmoid", 1.58, 3.0, 0.71)),
+]
+
+
+def records(count: int, classes: int, features: int = 5, seed: int = 0) -> Dataset:
+    rng = np.random.default_rng(seed)
+    return Dataset(rng.normal(size=(count, features)), rng.integers(0, classes, count), classes)
+
+
+def loss(engine: NumpyEngine, parameters: np.ndarray, data: Dataset, row: int) -> float:
+    logits = engine.logits(parameters, data.x[row : row + 1])[0]
+    shifted = logits - logits.max()
+    return float(np.log(np.exp(shifted).sum()) - shifted[data.y[row]])
+
+
+def slow_gradient(engine: NumpyEngine, parameters: np.ndarray, data: Dataset, row: int) -> np.ndarray:
+    step, gradient = 1e-6, np.zeros_like(parameters)
+    for place in range(len(parameters)):
+        up, down = parameters.copy(), parameters.copy()
+        up[place] += step
+        down[place] -= step
+        gradient[place] = (loss(engine, up, data, row) - loss(engine, down, data, row)) / (2 * step)
+    return gradient
+
+
+def clipped(gradients: list[np.ndarray], clip: float, dimension: int) -> np.ndarray:
+    total = np.zeros(dimension)
+    for gradient in gradients:
+        total += gradient * min(1.0, clip / max(float(np.linalg.norm(gradient)), 1e-300))
+    return total
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("clip", [0.05, 0.7, 100.0])
+def test_clipped_sum_equals_brute_force(model: Mlp, clip: float) -> None:
+    engine = NumpyEngine(model, double=True)
+    data = records(17, model.classes)
+    engine.bind(data)
+    parameters = np.random.default_rng(1).normal(size=engine.dimension)
+    gradients = [slow_gradient(engine, parameters, data, row) for row in range(17)]
+    out = np.empty((1, engine.dimension))
+    engine.clipped_sums(parameters[None], [np.arange(17)], np.array([clip]), out)
+    np.testing.assert_allclose(out[0], clipped(gradients, clip, engine.dimension), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_stack_equals_its_members_on_ragged_batches(model: Mlp) -> None:
+    data = records(300, model.classes)
+    rng = np.random.default_rng(2)
+    sizes = [0, 1, 17, 61, 300]
+    batches = [rng.choice(300, size, replace=False) for size in sizes]
+    engine = NumpyEngine(model, double=True)
+    engine.bind(data)
+    parameters = rng.normal(size=(len(sizes), engine.dimension))
+    clips = np.array([0.1, 0.5, 1.0, 2.0, 0.3])
+    together = np.empty_like(parameters)
+    engine.clipped_sums(parameters, batches, clips, together)
+    for row, batch in enumerate(batches):
+        alone = np.empty((1, engine.dimension))
+        engine.clipped_sums(parameters[row : row + 1], [batch], clips[row : row + 1], alone)
+        np.testing.assert_allclose(together[row], alone[0], rtol=1e-10, atol=1e-12)
+    assert not together[0].any()
+
+
+def test_single_and_double_precision_agree() -> None:
+    model = Mlp(5, 3, (8,), "tanh")
+    data = records(100, 3)
+    outs = []
+    for double in (False, True):
+        engine = NumpyEngine(model, double=double)
+        engine.bind(data)
+        parameters = np.random.default_rng(3).normal(size=(1, engine.dimension)).astype(engine.dtype)
+        out = np.empty_like(parameters)
+        engine.clipped_sums(parameters, [np.arange(100)], np.array([0.5]), out)
+        outs.append(out[0])
+    np.testing.assert_allclose(outs[0], outs[1], rtol=1e-4, atol=1e-5)
+
+
+def test_one_record_moves_the_sum_by_at_most_the_clip_norm() -> None:
+    model = Mlp(5, 3, (8, 8), "relu")
+    data = records(50, 3)
+    engine = NumpyEngine(model, double=True)
+    engine.bind(data)
+    parameters = 5 * np.random.default_rng(4).normal(size=(1, engine.dimension))
+    whole, less = np.empty((1, engine.dimension)), np.empty((1, engine.dimension))
+    engine.clipped_sums(parameters, [np.arange(50)], np.array([0.4]), whole)
+    for left_out in range(50):
+        engine.clipped_sums(parameters, [np.delete(np.arange(50), left_out)], np.array([0.4]), less)
+        assert np.linalg.norm(whole - less) <= 0.4 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_record_whose_gradient_overflows_contributes_nothing(compiled: bool) -> None:
+    x = np.ones((3, 2), np.float32)
+    x[1] = 3e38
+    data = Dataset(x, np.array([0, 1, 0]), 2)
+    engine = NumpyEngine(Mlp(2, 2, (3,), "relu"), compiled=compiled)
+    engine.bind(data)
+    parameters = np.full((1, engine.dimension), 2.0, np.float32)
+    out, rest = np.empty_like(parameters), np.empty_like(parameters)
+    with np.errstate(all="ignore"):
+        engine.clipped_sums(parameters, [np.arange(3)], np.array([1.0]), out)
+        engine.clipped_sums(parameters, [np.array([0, 2])], np.array([1.0]), rest)
+    assert np.isfinite(out).all()
+    np.testing.assert_allclose(out, rest, rtol=1e-5, atol=1e-7)
+
+
+def test_starts_differ_between_runs_and_repeat_within_one() -> None:
+    engine = NumpyEngine(Mlp(5, 3, (4,)))
+    one, again, other = (engine.start(RunKey.rehearsal(seed)) for seed in (1, 1, 2))
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, other)
+    assert not NumpyEngine(softmax(5, 3)).start(RunKey.rehearsal(1)).any()
+
+
+def test_data_that_does_not_fit_the_model() -> None:
+    engine = NumpyEngine(softmax(4, 3))
+    with pytest.raises(InvalidInput, match="takes 4 features but the data has 5"):
+        engine.bind(records(3, 3))
+    with pytest.raises(InvalidInput, match="has 3 classes but the data has 2"):
+        engine.bind(records(3, 2, features=4))
+
+
+@pytest.mark.skipif(kernel is None, reason="the kernel was not compiled")
+@pytest.mark.parametrize("clip", [0.1, 1.0, 30.0])
+@pytest.mark.parametrize(
+    "model",
+    [
+        softmax(105, 2),
+        softmax(441, 10),
+        Mlp(37, 3, (64, 64), "relu"),
+        Mlp(64, 10, (33, 17), "tanh"),
+        Mlp(5, 16, (130, 16, 1), "tanh"),
+    ],
+)
+def test_the_compiled_pass_equals_numpy(model: Mlp, clip: float) -> None:
+    """The reference is double precision; widths need padding inside the kernel, batches several blocks."""
+    data = records(700, model.classes, model.features)
+    exact, fast = NumpyEngine(model, double=True), NumpyEngine(model)
+    assert fast.compiled
+    assert not exact.compiled
+    assert not NumpyEngine(model, compiled=False).compiled
+    parameters = 0.3 * np.random.default_rng(5).normal(size=(1, exact.dimension))
+    for size in (0, 1, 17, 61, 300, 600):
+        batch = np.random.default_rng(size).choice(700, size, replace=False)
+        sums = []
+        for engine in (exact, fast):
+            engine.bind(data)
+            out = np.full((1, engine.dimension), np.nan, engine.dtype)
+            engine.clipped_sums(parameters.astype(np.float32).astype(engine.dtype), [batch], np.array([clip]), out)
+            sums.append(out)
+        assert np.linalg.norm(sums[0] - sums[1]) <= 1e-5 * np.linalg.norm(sums[0])
+
+
+def test_large_networks_and_other_activations_stay_with_numpy() -> None:
+    assert not NumpyEngine(Mlp(5, 3, (300,))).compiled
+    assert not NumpyEngine(softmax(2000, 3)).compiled
+    assert not NumpyEngine(softmax(5, 17)).compiled
+    assert not NumpyEngine(Mlp(5, 3, (4,), Activation("tempered_sigmoid"))).compiled

@@ -1,0 +1,271 @@
+"""Engine B: every layer's clipped sums equal Opacus', in every mode; noiseless runs agree; bad modules are
+refused.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dptune.errors import InvalidInput
+from dptune.training.datasets import Dataset
+from dptune.training.dpsgd import Settings, descend
+from dptune.training.models import Activation, Cnn, Conv, GlobalMean, MaxPool, Mlp, dp_hypo_cnn
+from dptune.training.noise import RunKey
+from dptune.training.numpy_engine import NumpyEngine
+from dptune.training.sampling import PoissonSampler
+
+torch = pytest.importorskip("torch", reason="engine B needs torch")
+opacus_optim = pytest.importorskip("opacus.optimizers", reason="Opacus is the reference here")
+opacus_sample = pytest.importorskip("opacus.grad_sample", reason="Opacus is the reference here")
+
+from torch import nn  # noqa: E402 - after the check that torch exists
+
+from dptune.training.torch_engine import TemperedSigmoid, TorchEngine, build  # noqa: E402 - as above
+
+SIZES = [0, 1, 17, 61, 300]
+IMAGE = (2, 9, 9)
+
+
+def image_net(*layers: nn.Module, flat: int) -> nn.Sequential:
+    return nn.Sequential(nn.Unflatten(1, IMAGE), *layers, nn.Flatten(), nn.Linear(flat, 3))
+
+
+def modules() -> dict[str, nn.Module]:
+    torch.manual_seed(0)
+    pools: dict[str, nn.Module] = {
+        "maxpool": nn.MaxPool2d(2, 1),
+        "avgpool": nn.AvgPool2d(2, 1),
+    }
+    return {
+        "softmax": nn.Linear(162, 3),
+        "mlp": nn.Sequential(nn.Linear(162, 7), nn.Tanh(), nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 3)),
+        "no bias": nn.Sequential(nn.Linear(162, 7, bias=False), nn.Sigmoid(), nn.Linear(7, 3, bias=False)),
+        "tempered": nn.Sequential(nn.Linear(162, 7), TemperedSigmoid(1.58, 3.0, 0.71), nn.Linear(7, 3)),
+        "conv": image_net(nn.Conv2d(2, 4, 3), nn.ReLU(), flat=196),
+        "conv stride padding": image_net(nn.Conv2d(2, 4, 4, 2, 1), nn.GELU(), flat=64),
+        "conv dilation no bias": image_net(nn.Conv2d(2, 4, 3, dilation=2, bias=False), nn.ELU(), flat=100),
+        **{name: image_net(nn.Conv2d(2, 4, 3), nn.ReLU(), pool, flat=144) for name, pool in pools.items()},
+        "global mean": image_net(nn.Conv2d(2, 4, 3), nn.SiLU(), nn.AdaptiveAvgPool2d(1), flat=4),
+        "two convs": image_net(
+            nn.Conv2d(2, 4, 3), nn.ReLU(), nn.MaxPool2d(2, 1), nn.Conv2d(4, 5, 3, 2), nn.ReLU(), flat=20
+        ),
+        "group norm": image_net(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), flat=196),
+    }
+
+
+def records(count: int = 300, features: int = 162, classes: int = 3, seed: int = 0) -> Dataset:
+    rng = np.random.default_rng(seed)
+    return Dataset(rng.normal(size=(count, features)), rng.integers(0, classes, count), classes)
+
+
+def opacus_clipped_sum(module: nn.Module, data: Dataset, batch: np.ndarray, clip: float) -> np.ndarray:
+    """What Opacus adds noise to: ``summed_grad`` after its own clip_and_accumulate."""
+    copied = build_copy(module)
+    sampled = opacus_sample.GradSampleModule(copied)
+    optimizer = opacus_optim.DPOptimizer(
+        torch.optim.SGD(sampled.parameters(), lr=0.1),
+        noise_multiplier=0.0,
+        max_grad_norm=clip,
+        expected_batch_size=1,
+    )
+    x = torch.from_numpy(np.asarray(data.x[batch], dtype=np.float32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns about hooks on inputs without gradients
+        torch.autograd.backward(nn.functional.cross_entropy(sampled(x), torch.from_numpy(data.y[batch])))
+    optimizer.clip_and_accumulate()
+    return np.concatenate([p.summed_grad.reshape(-1).numpy() for p in sampled.parameters()])
+
+
+def build_copy(module: nn.Module) -> nn.Module:
+    import copy  # noqa: PLC0415 - used here only
+
+    return copy.deepcopy(module).float()
+
+
+def our_clipped_sum(engine: Any, data: Dataset, batch: np.ndarray, clip: float) -> np.ndarray:
+    engine.bind(data)
+    parameters = engine.start(RunKey.rehearsal(0))[None]
+    out = np.empty_like(parameters)
+    engine.clipped_sums(parameters, [batch], np.array([clip]), out)
+    result: np.ndarray = out[0]
+    return result
+
+
+def relative(got: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
+
+
+@pytest.mark.parametrize("name", list(modules()))
+@pytest.mark.parametrize("clip", [0.1, 1.0, 30.0])
+def test_clipped_sums_equal_opacus(name: str, clip: float) -> None:
+    module, data, rng = modules()[name], records(), np.random.default_rng(1)
+    engine = TorchEngine(module)
+    for size in SIZES:
+        batch = rng.choice(300, size, replace=False)
+        got = our_clipped_sum(engine, data, batch, clip)
+        if size == 0:
+            assert not got.any()
+            continue
+        assert relative(got, opacus_clipped_sum(module, data, batch, clip)) < 1e-5
+    assert engine.mode == ("vmap" if name == "group norm" else "bookkeeping")
+
+
+@pytest.mark.parametrize("mode", ["vmap", "opacus"])
+@pytest.mark.parametrize("name", ["mlp", "two convs"])
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")  # torch, on Opacus' hooks
+def test_fallbacks_equal_book_keeping(name: str, mode: str) -> None:
+    module, data = modules()[name], records()
+    batch = np.arange(61)
+    expected = our_clipped_sum(TorchEngine(module, mode="bookkeeping"), data, batch, 0.7)
+    assert relative(our_clipped_sum(TorchEngine(module, mode=mode), data, batch, 0.7), expected) < 1e-5
+
+
+DESCRIPTIONS = [
+    Mlp(162, 3, (6, 4), "relu"),
+    Mlp(162, 3, (6,), Activation("tempered_sigmoid", 1.58, 3.0, 0.71)),
+]
+
+
+@pytest.mark.parametrize("model", DESCRIPTIONS)
+def test_both_engines_agree_on_the_same_weights(model: Mlp) -> None:
+    data = records()
+    module = build(model)
+    flat = []
+    for layer in module:
+        if isinstance(layer, nn.Linear):
+            flat += [layer.weight.detach().numpy().T.reshape(-1), layer.bias.detach().numpy()]
+    ours = NumpyEngine(model)
+    ours.bind(data)
+    out = np.empty((1, ours.dimension), np.float32)
+    ours.clipped_sums(np.concatenate(flat)[None], [np.arange(61)], np.array([0.4]), out)
+    theirs = our_clipped_sum(TorchEngine(module), data, np.arange(61), 0.4)
+    assert np.linalg.norm(out) == pytest.approx(float(np.linalg.norm(theirs)), rel=1e-5)
+    assert sorted(np.round(out[0], 3))[-5:] == pytest.approx(sorted(np.round(theirs, 3))[-5:], abs=2e-3)
+
+
+@pytest.mark.parametrize("name", ["mlp", "two convs"])
+def test_a_noiseless_trajectory_equals_opacus(name: str) -> None:
+    module, data, key = modules()[name], records(), RunKey.rehearsal(3)
+    settings = Settings(
+        sampling_rate=0.1, noise_multiplier=0.0, steps=15, clip_norm=0.5, learning_rate=0.5, batch_size=30.0
+    )
+    ours = descend(TorchEngine(module), data, [settings], [key])[0]
+    copied = opacus_sample.GradSampleModule(build_copy(module))
+    optimizer = opacus_optim.DPOptimizer(
+        torch.optim.SGD(copied.parameters(), lr=0.5),
+        noise_multiplier=0.0,
+        max_grad_norm=0.5,
+        expected_batch_size=30,
+    )
+    sampler = PoissonSampler(key, len(data), 0.1)
+    x, y = torch.from_numpy(data.x.astype(np.float32)), torch.from_numpy(data.y)
+    for step in range(15):
+        batch = torch.from_numpy(sampler.batch(step))
+        optimizer.zero_grad()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns about hooks on inputs without gradients
+            torch.autograd.backward(nn.functional.cross_entropy(copied(x[batch]), y[batch]))
+        optimizer.step()
+    theirs = np.concatenate([p.detach().reshape(-1).numpy() for p in copied.parameters()])
+    assert relative(ours, theirs) < 1e-5
+
+
+class Mixing(nn.Module):
+    """A module that looks at the other records of its batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(162, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.dense(x - x.mean(dim=0, keepdim=True))
+
+
+class Data(nn.Module):
+    """A module whose control flow depends on data, which vmap cannot trace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(162, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.dense(x * 2.0) if float(x.sum()) > -1e9 else self.dense(x)
+
+
+@pytest.mark.parametrize("mode", ["auto", "opacus"])
+def test_a_module_that_mixes_records_is_refused(mode: str) -> None:
+    with pytest.raises(InvalidInput, match="mixes records"):
+        our_clipped_sum(TorchEngine(Mixing(), mode=mode), records(), np.arange(20), 1.0)
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")  # torch, on Opacus' hooks
+def test_what_vmap_cannot_trace_goes_to_opacus() -> None:
+    module = Data()
+    engine = TorchEngine(module)
+    got = our_clipped_sum(engine, records(), np.arange(20), 1.0)
+    assert engine.mode == "opacus"
+    assert relative(got, opacus_clipped_sum(module, records(), np.arange(20), 1.0)) < 1e-5
+
+
+def test_batch_norm_is_refused_with_the_reason() -> None:
+    with pytest.raises(InvalidInput, match="'1' is BatchNorm1d: its output for one record depends on the others"):
+        TorchEngine(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
+
+
+def test_a_layer_used_twice_is_not_book_kept() -> None:
+    shared = nn.Linear(5, 5)
+    module = nn.Sequential(nn.Linear(162, 5), shared, nn.Tanh(), shared, nn.Linear(5, 3))
+    engine = TorchEngine(module)
+    our_clipped_sum(engine, records(), np.arange(20), 1.0)
+    assert engine.mode == "vmap"
+
+
+def test_dropout_is_a_function_of_the_run() -> None:
+    module = nn.Sequential(nn.Linear(162, 5), nn.ReLU(), nn.Dropout(0.5), nn.Linear(5, 3))
+    settings = Settings(
+        sampling_rate=0.1, noise_multiplier=1.0, steps=5, clip_norm=0.5, learning_rate=0.5, batch_size=30.0
+    )
+    one, again = (descend(TorchEngine(module), records(), [settings], [RunKey.rehearsal(1)])[0] for _ in range(2))
+    assert np.array_equal(one, again)
+
+
+def test_the_callers_module_is_left_alone() -> None:
+    module = modules()["mlp"]
+    before = [p.detach().clone() for p in module.parameters()]
+    settings = Settings(
+        sampling_rate=0.1, noise_multiplier=1.0, steps=3, clip_norm=0.5, learning_rate=0.5, batch_size=30.0
+    )
+    engine = TorchEngine(module)
+    end = descend(engine, records(), [settings], [RunKey.rehearsal(1)])[0]
+    for old, new in zip(before, module.parameters(), strict=True):
+        assert torch.equal(old, new)
+    released = engine.release(end)
+    np.testing.assert_allclose(
+        released(torch.from_numpy(records().x.astype(np.float32))).detach().numpy(),
+        engine.logits(end, records().x),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+
+
+def test_wrong_shapes_are_one_clear_line() -> None:
+    engine = TorchEngine(nn.Linear(10, 3))
+    with pytest.raises(InvalidInput, match="cannot take rows of 162 features"):
+        engine.bind(records())
+    with pytest.raises(InvalidInput, match=r"outputs of shape \(4,\) for 3 classes"):
+        TorchEngine(nn.Linear(162, 4)).bind(records())
+    with pytest.raises(InvalidInput, match="expected a model description or a torch module"):
+        TorchEngine("net")  # type: ignore[arg-type] # what a careless caller would pass
+
+
+def test_descriptions_build_the_papers_networks() -> None:
+    count = {"hypo": sum(p.numel() for p in build(dp_hypo_cnn()).parameters())}
+    assert count["hypo"] == 16 * 65 + 32 * 257 + 32 * 513 + 10 * 33
+    tiny = Cnn((2, 9, 9), 3, (Conv(4, 3), MaxPool(2, 2), GlobalMean()), dense=(5,))
+    engine = TorchEngine(build(tiny), fresh=True)
+    assert our_clipped_sum(engine, records(), np.arange(20), 1.0).shape == (2 * 9 * 4 + 4 + 4 * 5 + 5 + 5 * 3 + 3,)
+    assert not np.array_equal(engine.start(RunKey.rehearsal(1)), engine.start(RunKey.rehearsal(2)))
