@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import typer
 
+from dptune.cli.audit import audit
 from dptune.cli.demo import demo
 from dptune.cli.plan import plan
 from dptune.cli.price import price
@@ -34,6 +35,7 @@ def _about() -> None:
 app.command()(demo)
 app.command()(price)
 app.command()(plan)
+app.command()(audit)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
