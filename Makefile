@@ -29,6 +29,7 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/tightness.py
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/federated.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/figures.py
@@ -42,8 +43,8 @@ $(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.core
 	$(PIP) torch
-	$(PIP) -e ".[dev,torch]"
+	$(PIP) -e ".[dev,torch,ray,flower,report]"
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build src/*.egg-info
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build src/*.egg-info src/dptune/training/*.so

@@ -2,10 +2,11 @@
 
     DPTUNE_DATA=... python benchmarks/training.py [--rounds 7] [--tasks cnn,mlp,tabular,logistic]
 
-Every figure is a median over rounds; in each round every contestant runs one after the other in the same
-process, while the second process does the same, as two workers of a tuner would. 'plain' is the loop of
-Opacus' tutorial; 'hooks', 'functorch' and 'ghost' are its modes. Ours includes sampling, gathering, noise and
-the optimiser.
+Every figure is the median over rounds of processor time per step (wall time in brackets: it also counts what other
+programs take); in each round every contestant runs one after the other in the same process, while the second process
+does the same, as two workers of a tuner would. 'hooks' is the plain loop of Opacus' tutorial; 'functorch' and 'ghost'
+are its other modes. Ours includes sampling, gathering, noise and the optimiser; rows called 'numpy' and 'torch' use no
+compiled code of ours; small models are timed as stacks of eight candidates, per candidate.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ from typing import Any
 
 import numpy as np
 
-from dptune.training import Mlp, RunKey, Settings, descend, engine_for, load, softmax
+from dptune.training import Mlp, RunKey, Settings, descend, engine_for, load, noise, softmax
+from dptune.training._compiled import kernel
 from dptune.training.datasets import Dataset
 from dptune.training.dpsgd import Engine
 from dptune.training.fused_engine import supports
 from dptune.training.models import adult_mlp, dp_hypo_cnn
+from dptune.training.noise import FastNoise, SecureNoise
+from dptune.training.numpy_engine import NumpyEngine
 
 BATCH = 256
 GOALS = {"cnn": (12, 8), "mlp": (60, 5), "tabular": (50, 15), "logistic": (40, 20)}
@@ -69,15 +73,19 @@ def task(name: str) -> Task:
     return Task(adult_mlp(features) if name == "tabular" else softmax(features, 2), data, 8)
 
 
-def ours(task: Task, engine: Engine, *, stack: int, secure: bool = False) -> Callable[[int], tuple[float, float]]:
+def ours(
+    task: Task, engine: Engine, *, stack: int, secure: bool = False, pure: bool = False
+) -> Callable[[int], tuple[float, float]]:
     """Seconds (processor, wall) per step and candidate of our loop."""
     rate = BATCH / len(task.data)
     keys = [RunKey.fresh() for _ in range(stack)]
 
     def run(steps: int) -> float:
         settings = [replace(BASE, sampling_rate=rate, steps=steps, secure=secure)] * stack
+        noise.kernel = None if pure else kernel
         wall, processor = time.perf_counter(), time.process_time()
         descend(engine, task.data, settings, keys)
+        noise.kernel = kernel
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
         return processor / steps / stack, wall / steps / stack
 
@@ -131,22 +139,38 @@ def opacus(task: Task, mode: str) -> Callable[[int], tuple[float, float]]:
     return run
 
 
+def noise_alone(kind: Any, dimension: int) -> Callable[[int], tuple[float, float]]:
+    """Seconds (processor, wall) that the noise takes of every step."""
+
+    def run(steps: int) -> tuple[float, float]:
+        source = kind(RunKey.fresh(), dimension)
+        total = np.zeros(dimension, np.float64 if kind is SecureNoise else np.float32)
+        wall, processor = time.perf_counter(), time.process_time()
+        for step in range(steps):
+            source.add(total, 1.0, step)
+        return (time.process_time() - processor) / steps, (time.perf_counter() - wall) / steps
+
+    return run
+
+
 def contestants(name: str) -> dict[str, Callable[[int], tuple[float, float]]]:
     """Everything that is timed for a task."""
     one = task(name)
     found = {f"opacus {mode}": opacus(one, mode) for mode in ("hooks", "functorch", "ghost")}
+    torch_engine = engine_for(one.model, engine="torch")
     if isinstance(one.model, Mlp):
-        found["numpy fast"] = ours(one, engine_for(one.model, engine="numpy"), stack=1)
-        if one.stack > 1:
-            found[f"numpy fast, {one.stack} stacked"] = ours(
-                one, engine_for(one.model, engine="numpy"), stack=one.stack
-            )
-        found["numpy secure"] = ours(
-            one, engine_for(one.model, engine="numpy", double=True), stack=one.stack, secure=True
-        )
-    elif supports(one.model):
-        found["fused fast"] = ours(one, engine_for(one.model, engine="fused"), stack=1)
-    found["torch fast"] = ours(one, engine_for(one.model, engine="torch"), stack=1)
+        pure = NumpyEngine(one.model, compiled=False)
+        found["numpy, fast noise"] = ours(one, pure, stack=one.stack, pure=True)
+        found["compiled, fast noise"] = ours(one, NumpyEngine(one.model), stack=one.stack)
+        found["numpy, secure noise"] = ours(one, NumpyEngine(one.model, double=True), stack=one.stack, secure=True)
+    else:
+        found["torch, fast noise"] = ours(one, torch_engine, stack=1, pure=True)
+        if supports(one.model):
+            found["compiled, fast noise"] = ours(one, engine_for(one.model, engine="fused"), stack=1)
+        double = engine_for(one.model, engine="torch", double=True)
+        found["torch, secure noise"] = ours(one, double, stack=1, secure=True)
+    found["(fast noise alone)"] = noise_alone(FastNoise, torch_engine.dimension)
+    found["(secure noise alone)"] = noise_alone(SecureNoise, torch_engine.dimension)
     return found
 
 

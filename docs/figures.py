@@ -57,7 +57,7 @@ def subset_figure() -> None:
 
 
 def price_figure() -> None:
-    """What twenty runs of DP-SGD cost, by whom you ask (the plan of ``dptune demo``)."""
+    """What twenty runs of DP-SGD cost, by whom you ask."""
     base, runs = DpSgd(256 / 60000, 1.1, 2344), Geometric(20)
     cost = select(base, runs)
     bounds = published(base, runs, _DELTA)

@@ -4,6 +4,8 @@
       InvalidInput        a value that cannot be: says what was given, why not, what to do
         NotComparable     a published bound whose own conditions do not hold here
       BudgetExceeded      no setting, or no remaining budget, satisfies the request
+      Corrupt             a ledger or a run folder that contradicts itself, or cannot be read
+      Stopped             a sealed run that stopped before its release; says how to go on, never why in detail
 
 Everything a user can cause derives from DptuneError, so one ``except`` is enough; on the command line
 each becomes one line and exit code 2.
@@ -11,7 +13,7 @@ each becomes one line and exit code 2.
 
 from __future__ import annotations
 
-__all__ = ["BudgetExceeded", "DptuneError", "InvalidInput", "NotComparable"]
+__all__ = ["BudgetExceeded", "Corrupt", "DptuneError", "InvalidInput", "NotComparable", "Stopped"]
 
 
 class DptuneError(Exception):
@@ -28,3 +30,11 @@ class NotComparable(InvalidInput):
 
 class BudgetExceeded(DptuneError):
     """The request costs more than the budget allows, whatever is tried."""
+
+
+class Corrupt(DptuneError):
+    """A ledger or run folder that was damaged, edited or rolled back; the message says which and what to do."""
+
+
+class Stopped(DptuneError):
+    """A sealed run that stopped before its release. Details are in the vault alone: they may depend on the data."""

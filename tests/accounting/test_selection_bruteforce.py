@@ -50,7 +50,7 @@ LAWS = [
     binomial(3, 1.0),
     binomial(12, 0.4),
 ]
-FEW_LAWS = [LAWS[i] for i in (0, 2, 4, 8, 11)]
+FEW_LAWS = [LAWS[i] for i in (2, 4, 9, 11)]
 LOSSES = np.array([-12, -3, -1, -0.3, -0.01, 0, 0.01, 0.1, 0.3, 0.7, 1, 1.5, 2, 3, 4, 6, 9, 14.0])
 DIRECTIONS = ("remove", "add")
 ROUNDOFF = 1e-13
@@ -131,7 +131,7 @@ def test_awkward_pairs_are_covered(name: str, law: Law) -> None:
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
-@pytest.mark.parametrize("n", [4, 6])
+@pytest.mark.parametrize("n", [4, pytest.param(6, marks=pytest.mark.slow)])
 def test_random_pairs_are_covered(n: int, law: Law) -> None:
     rng = np.random.default_rng([n, len(law.name)])
     assert_covers(random_atoms(rng, n, float(rng.choice([0.3, 1.0, 2.5])), 0.3), law)
@@ -161,7 +161,7 @@ def test_seven_outcomes_are_covered(law: Law) -> None:
 
 
 @pytest.mark.parametrize("law", [tnb(1.0, 10.0), tnb(0.0, 5.0), poisson(3.0), poisson(15.0)], ids=lambda law: law.name)
-@pytest.mark.parametrize("name", ["approximate", "revealing", "ladder", "pure with middle"])
+@pytest.mark.parametrize("name", ["approximate", "ladder"])
 def test_epsilon_and_delta_are_above_every_order(name: str, law: Law) -> None:
     """The way through ``epsilon(delta)`` solves, rounds and interpolates by itself."""
     cost = awkward_atoms()[name]
@@ -273,7 +273,7 @@ def _attack(pair: tuple[Array, Array], law: Law, e: Array, rounds: int, seed: in
 )
 def test_no_order_of_parts_beats_the_bound(law: Law) -> None:
     rng = np.random.default_rng([11, len(law.name)])
-    for _ in range(4):
+    for _ in range(2):
         n = int(rng.integers(3, 6))
         cost = random_atoms(rng, n, float(rng.choice([0.2, 0.6, 1.5])), 0.15)
         p, q = divide(*weights(cost, "remove"), rng.integers(1, 5, n))
@@ -291,7 +291,7 @@ def test_every_order_of_eight_parts_is_below_the_bound(law: Law) -> None:
     assert len(labels) == 560
     rng = np.random.default_rng(3)
     parts = np.array([3, 3, 2])
-    for spread in (0.2, 0.7, 2.0):
+    for spread in (0.2, 1.0):
         cost = random_atoms(rng, 3, spread, 0.0)
         for direction in DIRECTIONS:
             p, q = weights(cost, direction)

@@ -74,8 +74,9 @@ def test_the_table_names_every_row(capsys: pytest.CaptureFixture[str]) -> None:
         assert words in printed
 
 
-def test_the_demo_prices_a_real_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--json"]) == 0
+def test_a_real_plan_is_priced_tightly(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = ["price", "--base", f"dpsgd:{256 / 60_000},1.1,2344", "--runs", "geometric:20", "--delta", "1e-5"]
+    assert main([*plan, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["base_epsilon"] < found["epsilon_lower"] <= found["epsilon"] < 1.02 * found["epsilon_lower"]
     assert found["literature"]["papernot_steinke"] > 1.5 * found["epsilon"]

@@ -18,10 +18,22 @@ from dptune.accounting._profiles import Array, Half, Pair, TableHalf
 __all__ = ["disjoint_pair"]
 
 _KNOTS = 700
+_CLOSEST = 1e-6
 
 
-def _ratio_losses(pair: Pair) -> Array:
-    """Losses of L2 at which the convex function is evaluated: all kinks of a table, else an even grid."""
+def _ratio_losses(pair: Pair, upper: bool) -> Array:
+    """Losses of L2 at which the convex function is evaluated: all kinks of a table, else an even grid.
+
+    Any knots serve an upper bound; those too close for their slopes to mean anything are left out of it.
+    """
+    t = _all_losses(pair)
+    if not upper:
+        return t
+    far = np.diff(t) > _CLOSEST
+    return np.asarray(t[np.append(True, far)])
+
+
+def _all_losses(pair: Pair) -> Array:
     ahead, back = pair.remove, pair.add
     if isinstance(ahead, TableHalf) and isinstance(back, TableHalf):
         total = len(ahead.losses) + len(back.losses)
@@ -38,10 +50,11 @@ class DisjointRemoval(Half):
     tune: Pair
     base: Pair
     rate: float
+    upper: bool
 
     @cached_property
     def _grid(self) -> tuple[Array, Array, Array]:
-        t = _ratio_losses(self.base)
+        t = _ratio_losses(self.base, self.upper)
         return np.append(0.0, np.exp(t)), np.append(1.0, self.base.delta(t)), t
 
     def delta(self, e: Array) -> Array:
@@ -53,6 +66,8 @@ class DisjointRemoval(Half):
         value = np.where(inside, self.tune.delta(np.log(np.where(inside, left, 1.0))), 1.0 - left)
         value *= self.rate
         slope = np.clip(np.diff(value, axis=1) / np.diff(ratio), 0.0, 1.0 - self.rate)
+        if self.upper:  # an upper bound on the tuning may not be quite convex; a convex function above it is
+            slope = np.maximum.accumulate(slope, axis=1)
         total = value[:, 0] + slope @ -np.diff(profile) + (1.0 - self.rate) * profile[-1]
         return np.asarray(np.minimum(total, 1.0).reshape(shape))
 
@@ -68,10 +83,11 @@ class DisjointAddition(Half):
     tune: Pair
     base: Pair
     rate: float
+    upper: bool
 
     @cached_property
     def _grid(self) -> tuple[Array, Array]:
-        t = _ratio_losses(self.base)
+        t = _ratio_losses(self.base, self.upper)
         ratio = np.append(0.0, np.exp(t))
         puts = np.append(0.0, np.exp(t) * self.base.flip().delta(-t))  # E_Q[(ratio - L2)+]
         return ratio, puts
@@ -85,6 +101,8 @@ class DisjointAddition(Half):
         safe = np.where(inside, left, 1.0)
         value = np.where(inside, safe * self.tune.flip().delta(np.log(a * self.rate / safe)), 0.0)
         slope = np.maximum(-np.diff(value, axis=1) / np.diff(ratio), 0.0)
+        if self.upper:
+            slope = np.maximum.accumulate(slope[:, ::-1], axis=1)[:, ::-1]
         total = value[:, -1] + slope @ np.diff(puts)
         return np.asarray(np.minimum(total, 1.0).reshape(shape))
 
@@ -93,9 +111,9 @@ class DisjointAddition(Half):
         return max(self.tune.add.end, self.base.add.end)
 
 
-def disjoint_pair(tune: Pair, base: Pair, rate: float) -> Pair:
+def disjoint_pair(tune: Pair, base: Pair, rate: float, upper: bool = True) -> Pair:
     """Tuning on a Poisson part at ``rate``, training on the rest; the profile of both outputs together.
 
     For lower pairs that are piecewise linear on tables the expectation is exact, not rounded.
     """
-    return Pair(DisjointRemoval(tune, base, rate), DisjointAddition(tune, base, rate))
+    return Pair(DisjointRemoval(tune, base, rate, upper), DisjointAddition(tune, base, rate, upper))

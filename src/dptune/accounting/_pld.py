@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import fft
 from scipy.optimize import isotonic_regression
-from scipy.signal import lfilter
 
 from dptune.accounting._profiles import Array, Half, Pair, TableHalf
 
@@ -229,6 +228,8 @@ NDArrayComplex = np.ndarray[tuple[int, ...], np.dtype[np.complex128]]
 
 def _half(pld: Pld, upper: bool) -> TableHalf:
     """d(e) on the grid e >= 0, by a recursion whose terms are all positive."""
+    from scipy.signal import lfilter  # noqa: PLC0415 - more than half of the time of 'import dptune', and workers need none
+
     positive = pld.masses[max(0, 1 - pld.first) :]
     offset = max(0, pld.first - 1)
     tail = np.cumsum(np.append(np.zeros(1), positive[::-1]))  # mass above, from the far end

@@ -102,8 +102,9 @@ class GaussianHalf(Half):
         root2 = math.sqrt(2.0)
         tail = scale * (erfcx(np.maximum(near, 0.0) / root2) - erfcx(np.maximum(far, 0.0) / root2))
         with np.errstate(over="ignore", under="ignore"):
-            body = ndtr(-near) - np.exp(np.minimum(e + log_ndtr(-far), 0.0))
-        guard = 1.0 + 4e-16 * (2.0 + np.abs(far) / min(self.mu, 1.0))
+            # A difference of two numbers below 1: its last digit is absolute, so it is rounded up absolutely.
+            body = ndtr(-near) - np.exp(np.minimum(e + log_ndtr(-far), 0.0)) + 6e-16
+        guard = 1.0 + 4e-16 * (2.0 + (1.0 + np.abs(far)) / min(self.mu, 1.0))
         return np.asarray(np.clip(np.where(near > 0, tail, body) * guard, 0.0, 1.0))
 
     @property

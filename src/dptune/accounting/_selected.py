@@ -1,8 +1,9 @@
 """Profiles of private selection, ready to be solved, tabulated and certified.
 
 Joins the tight bound (``_hull``), the exact programme (``_interleave``) and the certificates from below. The programme
-is used for laws under which the tight bound leaves a gap (Poisson and binomial); for truncated negative
-binomial laws the gap is below a third of a percent and the tight bound alone answers in milliseconds.
+is used where the tight bound leaves a gap: for Poisson and binomial laws, at deltas above 1e-4, and in tables that
+other operations use. For truncated negative binomial laws at smaller deltas the tight bound alone answers, in
+milliseconds.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from dptune.accounting.runs import NegativeBinomial, Runs
 __all__ = ["SelectedHalf", "certify", "selected_half", "tabulate", "three_blocks"]
 
 _KNOTS = 900
+_FEW = 45  # losses at which the programme is run for a table
+_SMALL = 1e-4  # delta below which the tight bound is within a third of a percent for negative binomial laws
 _KEPT = 3  # programmes held by one half; each takes some ten megabytes
 
 
@@ -35,9 +38,11 @@ class SelectedHalf(Half):
     runs: Runs
     programmes: dict[int, UpperProgramme] = field(default_factory=dict)
 
-    @property
-    def refines(self) -> bool:
-        return not isinstance(self.runs, NegativeBinomial) and self.runs.expected > 0.05
+    def refines(self, delta: float) -> bool:
+        """Whether the programme is worth its time near this delta."""
+        if isinstance(self.runs, NegativeBinomial):
+            return delta > _SMALL and self.runs.expected > 1.0
+        return self.runs.expected > 0.05
 
     def programme(self, e: float) -> UpperProgramme:
         """The programme resolved for losses from e upwards; a few are kept."""
@@ -50,9 +55,12 @@ class SelectedHalf(Half):
 
     def delta(self, e: Array) -> Array:
         bound = self.hull.delta(e)
-        if not self.refines:
+        if not self.refines(float(np.max(bound))):
             return bound
-        return np.minimum(bound, self.programme(float(np.min(e))).delta(e))
+        least = float(np.min(e))
+        for start in (0.8 * least, least, 1.33 * least):  # each resolution is sound; the smallest value is best
+            bound = np.minimum(bound, self.programme(start).delta(e))
+        return bound
 
     @property
     def end(self) -> float:
@@ -60,7 +68,7 @@ class SelectedHalf(Half):
 
     def epsilon(self, delta: float) -> float:
         bound = self.hull.epsilon(delta)
-        if not self.refines or not 0.0 < bound < 500.0:
+        if not self.refines(delta) or not 0.0 < bound < 500.0:
             return bound
         programme = self.programme(0.8 * bound)
         low, high = 0.6 * bound, bound
@@ -73,10 +81,12 @@ class SelectedHalf(Half):
             if k == 0:
                 return float(e[0])
             low, high = float(e[k - 1]), float(e[k])
-        # The worst case is convex in exp(e), so a chord between two upper bounds is an upper bound.
+        # The worst case is convex in exp(e), so a chord between two upper bounds is one too; but answer only with
+        # what ``delta`` confirms.
         share = (d[k - 1] - delta) / (d[k - 1] - d[k])
-        crossing = low + math.log1p(share * math.expm1(high - low))
-        return min(bound, crossing + 1e-9 * max(1.0, crossing))
+        crossing = low + math.log1p(share * math.expm1(high - low)) + 1e-9 * max(1.0, low)
+        e = np.minimum(crossing + (high - crossing) * np.array([0.0, 0.1, 0.4, 1.0]), high)
+        return min(bound, float(e[int(np.argmax(programme.delta(e) <= delta))]))
 
 
 def selected_half(pair: Pair, runs: Runs, density: tuple[float, float] = (1.0, 1.0)) -> Half:
@@ -95,9 +105,11 @@ def tabulate(half: Half) -> TableHalf:
     last = int(np.argmax(values <= 1e-17)) or _KNOTS - 1
     knots = np.linspace(0.0, near[last], _KNOTS)
     values = hull.delta(knots)
-    if isinstance(half, SelectedHalf) and half.refines:
-        few = knots[:: max(1, _KNOTS // 90)]
-        fine = np.minimum(half.programme(0.0).delta(few), half.programme(float(few[len(few) // 4])).delta(few))
+    if isinstance(half, SelectedHalf) and half.refines(1.0):
+        # Composition and subsampling look at the profile far above delta, where the programme gains most.
+        few = near[last] * np.linspace(0.0, 1.0, _FEW) ** 1.5
+        groups = np.array_split(few, _KEPT)
+        fine = np.concatenate([half.programme(float(group[0])).delta(group) for group in groups])
         values = np.minimum(values, TableHalf(few, fine).delta(knots))
     return TableHalf(knots, values)
 

@@ -38,6 +38,8 @@ def _children(fields: dict[str, object], key: str) -> list[Cost]:
     items = fields[key]
     if not isinstance(items, list):
         raise TypeError(f"'{key}' is no list")
+    if not items:
+        raise TypeError(f"'{key}' is empty")
     return [cost_from_json(item) for item in items]
 
 
@@ -54,6 +56,9 @@ class Compose(Cost):
     @classmethod
     def _from_fields(cls, fields: dict[str, object]) -> Self:
         return cls(tuple(_children(fields, "parts")))
+
+    def _pure(self) -> float:
+        return math.fsum(part._pure() for part in self.parts) * (1.0 + 1e-15)
 
     def _gaussian(self) -> float | None:
         """The joint mu if every part is Gaussian: then composition is exact and closed."""
@@ -99,7 +104,10 @@ class Mixture(Cost):
         weights = fields["weights"]
         if not isinstance(weights, list):
             raise TypeError("'weights' is no list")
-        return cls(tuple(float(w) for w in weights), tuple(_children(fields, "parts")))
+        shares, parts = tuple(real("weight", w, 0, 1) for w in weights), tuple(_children(fields, "parts"))
+        if len(shares) != len(parts) or abs(math.fsum(shares) - 1.0) > 1e-9:
+            raise TypeError("the 'weights' are not one probability for each part")
+        return cls(shares, parts)
 
     def _mix(self, pairs: list[Pair]) -> Pair:
         remove = MixtureHalf(self.weights, tuple(pair.remove for pair in pairs))

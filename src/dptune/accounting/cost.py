@@ -60,6 +60,10 @@ class Cost(ABC):
         """The upper profile in a form that is cheap to evaluate at many losses."""
         return profile(self)
 
+    def _pure(self) -> float:
+        """An epsilon that holds with delta 0, if one is known."""
+        return math.inf
+
     # What users call.
 
     def epsilon(self, delta: float) -> float:
@@ -67,7 +71,8 @@ class Cost(ABC):
         level = _delta(delta)
         pair = profile(self)
         forward = pair.remove.epsilon(level)
-        return forward if pair.symmetric else max(forward, pair.add.epsilon(level))
+        found = forward if pair.symmetric else max(forward, pair.add.epsilon(level))
+        return min(found, self._pure())
 
     def delta(self, epsilon: float) -> float:
         """The smallest proven delta at this epsilon >= 0."""

@@ -99,6 +99,9 @@ class Laplace(_Leaf):
         half = LaplaceHalf(1.0 / self.noise_multiplier)
         return Pair(half, half)
 
+    def _pure(self) -> float:
+        return 1.0 / self.noise_multiplier
+
     def __str__(self) -> str:
         return f"Laplace(scale {self.noise_multiplier:g})"
 
@@ -124,8 +127,8 @@ class PureDp(_Leaf):
             half = TableHalf(np.array([0.0, self.pure_epsilon]), np.array([top, 0.0]))
         return Pair(half, half)
 
-    def epsilon(self, delta: float) -> float:
-        return min(super().epsilon(delta), self.pure_epsilon)
+    def _pure(self) -> float:
+        return self.pure_epsilon
 
     def __str__(self) -> str:
         return f"pure({self.pure_epsilon:g})"

@@ -140,6 +140,8 @@ class NegativeBinomial(Runs):
         )
         hint = "This law always runs at least once, so its mean is at least 1; use Poisson for smaller means."
         object.__setattr__(self, "mean", real("mean", self.mean, 1, _LARGEST_MEAN, hint=hint))
+        if abs(self.shape) < 1e-12:  # the logarithmic law, to all digits of a probability
+            object.__setattr__(self, "shape", 0.0)
         _ = self.stopping  # refuse a law that cannot be computed now rather than later
 
     @property

@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from dptune._validate import real
 from dptune.accounting._convex import joined
-from dptune.accounting._profiles import Pair, solve
+from dptune.accounting._profiles import Pair
 from dptune.accounting._selected import Certificate, certify, selected_half, tabulate
 from dptune.accounting.combination import check_cost
 from dptune.accounting.cost import Cost, cost_from_json, lower_pair, operand, profile
@@ -74,10 +74,6 @@ class Select(Cost):
         certificate, forward = self._certificate(delta)
         pair = certificate.pair()
         return pair if forward else pair.flip()
-
-    def epsilon_lower(self, delta: float) -> float:
-        pair = lower_pair(self, delta)
-        return max(solve(pair.remove, delta, upward=False), solve(pair.add, delta, upward=False))
 
 
 def select(base: Cost, runs: Runs) -> Select:

@@ -83,7 +83,7 @@ class Disjoint(Cost):
         base = Pair(*grid_below(lower_pair(self.base, delta), few=True))
         hints = sorted({min(delta * k / self.rate, 0.3) for k in (1.0, 30.0, 1000.0)})
         tunes = [Pair(*grid_below(lower_pair(self.tune, hint), few=True)) for hint in hints]
-        found = [disjoint_pair(tune, base, self.rate) for tune in tunes]
+        found = [disjoint_pair(tune, base, self.rate, upper=False) for tune in tunes]
         return max(found, key=lambda pair: certified(pair, delta))
 
 

@@ -12,9 +12,15 @@ from collections.abc import Sequence
 import typer
 
 from dptune.cli.audit import audit
+from dptune.cli.compare import compare
 from dptune.cli.demo import demo
+from dptune.cli.ledger import ledger
 from dptune.cli.plan import plan
 from dptune.cli.price import price
+from dptune.cli.reproduce import reproduce
+from dptune.cli.resume import resume
+from dptune.cli.tune import tune
+from dptune.cli.vote import vote
 from dptune.errors import DptuneError
 
 __all__ = ["app", "main"]
@@ -35,6 +41,12 @@ def _about() -> None:
 app.command()(demo)
 app.command()(price)
 app.command()(plan)
+app.command()(compare)
+app.command()(tune)
+app.command()(resume)
+app.command()(reproduce)
+app.add_typer(ledger, name="ledger")
+app.command()(vote)
 app.command()(audit)
 
 

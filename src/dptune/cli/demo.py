@@ -1,24 +1,45 @@
-"""``dptune demo``: price a real tuning plan and show what every published bound would have said."""
+"""``dptune demo``: tune a private model on scikit-learn's digits, on a part of the records, and show what it cost."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from dptune.cli.price import price
+from dptune.cli._job import Job, load_data
+from dptune.cli._output import print_json
+from dptune.cli.tune import run_job, show
+from dptune.training import TrainedModel
 
 __all__ = ["demo"]
 
-_RECORDS, _BATCH, _EPOCHS, _NOISE = 60_000, 256, 10, 1.1
+DEMO: dict[str, dict[str, Any]] = {
+    "data": {"name": "digits", "validation": "test", "kind": "public"},
+    "model": {"kind": "softmax", "batch_size": 256, "steps": 120, "optimizer": "momentum"},
+    "space": {"learning_rate": {"low": 0.01, "high": 10.0, "log": True}, "clip_norm": [0.3, 1.0, 3.0]},
+    "method": {"name": "subset", "runs": "geometric:8", "fraction": 0.2, "final": "rest"},
+    "budget": {"epsilon": 3.0, "delta": 1e-4},
+}
 
 
-def demo(as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False) -> None:
-    """DP-SGD on 60,000 records, batch 256, 10 epochs, about twenty configurations tried: what does it cost?"""
-    steps = round(_EPOCHS * _RECORDS / _BATCH)
-    price(
-        base=f"dpsgd:{_BATCH / _RECORDS},{_NOISE},{steps}",
-        runs="geometric:20",
-        delta=1e-5,
-        as_json=as_json,
-    )
+def demo(
+    out: Annotated[Path | None, typer.Option(help="The run's folder; none: a new temporary one.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
+) -> None:
+    """Tune a private softmax regression on digits within epsilon 3, tuning included."""
+    folder = out if out is not None else Path(tempfile.mkdtemp(prefix="dptune-demo-")) / "run"
+    job = Job(DEMO)
+    release = run_job(job, folder)
+    _, public = load_data(job)
+    model = release.model
+    accuracy = model.accuracy(public) if isinstance(model, TrainedModel) and public is not None else None
+    if as_json:
+        print_json({**release.details, "folder": str(release.path), "test_accuracy": accuracy})
+        return
+    show(release, as_json=False)
+    if accuracy is not None:
+        print(f"accuracy of the released model on the public test records: {accuracy:.3f}")
+    print(f"the whole cost {release.epsilon:.3f} of epsilon 3: tuning, choice and training. The statement:\n")
+    print(release.statement)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,24 +11,35 @@ from dptune.accounting.literature import published
 from dptune.accounting.runs import parse_runs
 from dptune.cli._expressions import parse_base, parse_density, pipeline
 from dptune.cli._output import number, print_json, print_rows
+from dptune.errors import InvalidInput
 
 __all__ = ["price"]
 
 
 def price(
     base: Annotated[
-        str, typer.Option(help="gdp:MU | gaussian:NOISE | laplace:SCALE | dpsgd:RATE,NOISE,STEPS | pure:EPS")
-    ],
+        str | None, typer.Option(help="gdp:MU | gaussian:NOISE | laplace:SCALE | dpsgd:RATE,NOISE,STEPS | pure:EPS")
+    ] = None,
     runs: Annotated[
-        str, typer.Option(help="geometric:MEAN | logarithmic:MEAN | poisson:MEAN | tnb:SHAPE,MEAN | binomial:N,P")
-    ],
-    delta: Annotated[float, typer.Option(help="The delta of the statement, for example 1e-5.")],
+        str | None,
+        typer.Option(help="geometric:MEAN | logarithmic:MEAN | poisson:MEAN | tnb:SHAPE,MEAN | binomial:N,P"),
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="The delta of the statement, for example 1e-5.")] = None,
     density: Annotated[str | None, typer.Option(help="c,C: adaptive sampling kept within this box.")] = None,
     subset: Annotated[float | None, typer.Option(help="Tune on this share of the records, drawn by coins.")] = None,
     variant: Annotated[int, typer.Option(help="1: train on the rest; 2: train on everything.")] = 1,
+    plan: Annotated[
+        Path | None, typer.Option(help="A plan.json, as every release has one; instead of the rest.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Price a tuning plan: one run, the whole, a certificate from below, and the literature."""
+    if plan is not None:
+        _price_plan(plan, as_json)
+        return
+    if base is None or runs is None or delta is None:
+        missing = "--base" if base is None else "--runs" if runs is None else "--delta"
+        raise InvalidInput(f"Missing option {missing}: state --base, --runs and --delta, or --plan FILE.")
     mechanism, law, box = parse_base(base), parse_runs(runs), parse_density(density)
     total = pipeline(mechanism, law, box, subset, variant)
     epsilon = total.epsilon(delta)
@@ -65,3 +77,21 @@ def price(
     print_rows(f"epsilon at delta {delta:g}: {mechanism}, {law}", ["", "epsilon", ""], rows)
     silent = [name.replace("_", " ") for name, bound in bounds.items() if bound.epsilon is None]
     print(f"Not applicable here: {', '.join(silent)}; docs/literature.md says why.")
+
+
+def _price_plan(path: Path, as_json: bool) -> None:
+    """What a stored plan costs, computed anew from its description."""
+    from dptune.methods import plan_from_json  # noqa: PLC0415 - methods load slowly, and only this needs them
+
+    try:
+        stored = plan_from_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"The plan {path} cannot be read ({error.strerror}).") from None
+    delta = stored.budget.delta
+    epsilon = stored.price()
+    lower = stored.cost.epsilon_lower(delta) if stored.guaranteed else None
+    if as_json:
+        print_json({"method": stored.method, "epsilon": epsilon, "epsilon_lower": lower, "delta": delta})
+        return
+    rows = [["dptune, proven", number(epsilon)], ["certificate from below", number(lower)]]
+    print_rows(f"epsilon at delta {delta:g}: {stored.method}", ["", "epsilon"], rows)

@@ -95,7 +95,7 @@ class FusedEngine:
     def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
         for row, batch in enumerate(batches):
-            inner = parameters[row][self._to_kernel]
+            inner = np.asarray(parameters[row], np.float32)[self._to_kernel]
             places = np.ascontiguousarray(batch, dtype=np.int64)
             kernel.cnn_sum(inner, self._x, self._y, places, float(clips[row]), self._sum)
             np.take(self._sum, self._to_torch, out=out[row], mode="clip")

@@ -73,7 +73,7 @@ class NumpyEngine:
             return
         self._data = data
         self._x = np.ascontiguousarray(data.x, dtype=self.dtype)
-        self._y = data.y
+        self._y = np.ascontiguousarray(data.y)
         self._square = np.einsum("nd,nd->n", self._x, self._x)
 
     def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
@@ -81,10 +81,9 @@ class NumpyEngine:
         if self.compiled:
             for row, batch in enumerate(batches):
                 places = np.ascontiguousarray(batch, np.int64)
+                weights = np.ascontiguousarray(parameters[row], np.float32)
                 tanh = self.model.nonlinearity.kind == "tanh"
-                kernel.mlp_sum(
-                    parameters[row], self._x, self._y, places, self._widths, tanh, float(clips[row]), out[row]
-                )
+                kernel.mlp_sum(weights, self._x, self._y, places, self._widths, tanh, float(clips[row]), out[row])
             return
         stack, most = len(batches), max((len(batch) for batch in batches), default=0)
         if most == 0:

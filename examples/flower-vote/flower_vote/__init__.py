@@ -1,0 +1,1 @@
+"""An example: a private vote on hyperparameters, then federated averaging with the winner."""

@@ -1,0 +1,36 @@
+"""The live display of a run: elapsed time and a heartbeat, nothing that depends on a secret.
+
+A bar that stops at a fraction of the work would reveal the number of runs, so only a rehearsal shows one. Nothing
+is shown when the output is no terminal: the number of lines would depend on the duration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.status import Status
+
+from dptune.sealed._loop import Beat
+
+__all__ = ["heartbeat"]
+
+
+@contextlib.contextmanager
+def heartbeat(what: str) -> Iterator[Callable[[Beat], None] | None]:
+    """A function to call with every sign of life, or None if nobody is watching."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    with Status(what, console=console) as status:
+
+        def show(beat: Beat) -> None:
+            minutes, seconds = divmod(int(beat.elapsed), 60)
+            text = f"{what}  {minutes}:{seconds:02d}"
+            if beat.asked is not None:
+                text += f"  rehearsal: {beat.done} of {beat.asked} trials so far"
+            status.update(text)
+
+        yield show

@@ -1,0 +1,169 @@
+"""A tuning job as a TOML file says it: data, model, space, method, budget.
+
+Keeps the sections as plain values, which the vault stores so that
+``dptune resume`` finds the same job again. Reading a job must never touch records: data is loaded by
+:func:`load_data` alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dptune._validate import integer
+from dptune.errors import InvalidInput
+from dptune.executors import Executor, Processes
+from dptune.methods import Budget
+from dptune.training import Dataset, load
+
+__all__ = ["SECTIONS", "Job", "attribute", "load_data", "make_budget", "make_executor", "public_records", "read_job"]
+
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "data": ("name", "file", "loader", "kind", "validation", "records", "classes"),
+    "model": (
+        "kind",
+        "hidden",
+        "activation",
+        "optimizer",
+        "batch_size",
+        "steps",
+        "clip_norm",
+        "learning_rate",
+        "trainer",
+    ),
+    "space": (),  # any parameter
+    "method": (),  # the method's own fields
+    "budget": ("epsilon", "delta"),
+    "run": ("ledger", "dataset", "executor", "workers", "address", "trusted", "seed", "release_at", "rehearsal"),
+}
+_BENCHMARKS = ("digits", "mnist", "fashion-mnist", "adult", "imdb")
+
+
+@dataclass(frozen=True)
+class Job:
+    """The sections, checked for names that do not exist."""
+
+    sections: dict[str, dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        for name, fields in self.sections.items():
+            if name not in SECTIONS:
+                raise InvalidInput(f"A job has no section [{name}]; it has {', '.join(SECTIONS)}.")
+            if not isinstance(fields, dict):
+                raise InvalidInput(f"[{name}] must be a section with fields; got {fields!r}.")
+            known = SECTIONS[name]
+            for field in fields if known else ():
+                if field not in known:
+                    raise InvalidInput(f"Section [{name}] has no field {field!r}; it has {', '.join(known)}.")
+
+    def get(self, section: str, field: str, default: Any = None) -> Any:
+        """A field, or the default."""
+        return self.sections.get(section, {}).get(field, default)
+
+    def need(self, section: str, field: str, why: str) -> Any:
+        """A field that must be there."""
+        value = self.get(section, field)
+        if value is None:
+            raise InvalidInput(f"The job has no {field!r} in section [{section}]: {why}")
+        return value
+
+    def with_fields(self, section: str, **fields: Any) -> Job:
+        """The same job with fields set, where they are not None."""
+        given = {key: value for key, value in fields.items() if value is not None}
+        merged = {**self.sections.get(section, {}), **given}
+        return Job({**self.sections, section: merged}) if given else self
+
+
+def read_job(path: Path | None) -> Job:
+    """A job from a TOML file; none is an empty one, to be filled by flags. File names are relative to the file."""
+    if path is None:
+        return Job({})
+    try:
+        sections = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"The job {path} cannot be read ({error.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"The job {path} is no TOML: {error}.") from None
+    job = Job(sections)
+    for section, field in (("data", "file"), ("data", "validation"), ("run", "ledger")):
+        value = job.get(section, field)
+        if isinstance(value, str) and value not in ("test", "private"):
+            job = job.with_fields(section, **{field: str((path.parent / value).absolute())})
+    if job.get("data", "loader") or job.get("model", "trainer"):
+        sys.path.insert(0, str(path.parent.absolute()))
+    return job
+
+
+def attribute(text: str, what: str) -> Any:
+    module, _, name = str(text).partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidInput(f"The {what} {text!r} cannot be imported ({error}); write 'module:name'.") from None
+
+
+def _arrays(path: str, classes: int | None) -> Dataset:
+    """Records from an .npz file with arrays x and y."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            x, y = arrays["x"], arrays["y"]
+    except OSError as error:
+        raise InvalidInput(f"The records {path} cannot be read ({error.strerror or error}).") from None
+    except (KeyError, ValueError) as error:
+        raise InvalidInput(f"{path} must be an .npz file with arrays 'x' and 'y' ({error}).") from None
+    if classes is None:
+        raise InvalidInput("Section [data] needs 'classes': their number must be public, not read off the records.")
+    return Dataset(x, y, integer("classes", classes, 2), Path(path).stem)
+
+
+def load_data(job: Job) -> tuple[Any, Dataset | None]:
+    """The private records, and the public ones for validation (None: private validation)."""
+    name, file, loader = (job.get("data", field) for field in ("name", "file", "loader"))
+    if sum(value is not None for value in (name, file, loader)) != 1:
+        raise InvalidInput("Section [data] needs exactly one of 'name' (a benchmark), 'file' (.npz) and 'loader'.")
+    classes, validation = job.get("data", "classes"), job.get("data", "validation")
+    if loader is not None:
+        return attribute(loader, "loader")(), None
+    if file is not None:
+        return _arrays(file, classes), None if validation in (None, "private") else _arrays(validation, classes)
+    split = load(str(name))
+    if validation in (None, "private"):
+        return split.train, None
+    if validation != "test":
+        raise InvalidInput(f"'validation' must be 'test', 'private' or an .npz file; got {validation!r}.")
+    return split.train, split.test
+
+
+def public_records(job: Job, data: Any) -> int:
+    """The public number of records: stated, or that of a published benchmark."""
+    stated = job.get("data", "records")
+    if stated is not None:
+        return integer("records", stated, 1)
+    if job.get("data", "name") in _BENCHMARKS:
+        return len(data)
+    raise InvalidInput("Section [data] needs 'records': a public figure, about their number; it must not be counted.")
+
+
+def make_budget(job: Job) -> Budget:
+    """The budget; both figures must be stated."""
+    epsilon = job.need("budget", "epsilon", "state the total budget, for example --epsilon 3.")
+    delta = job.need("budget", "delta", "state it, for example --delta 1e-5, far below one over the number of records.")
+    return Budget(epsilon, delta)
+
+
+def make_executor(job: Job) -> Executor:
+    """Where trials run."""
+    name, workers = job.get("run", "executor", "processes"), job.get("run", "workers")
+    if name == "processes":
+        return Processes(workers)
+    if name == "ray":
+        from dptune.executors.ray import Ray  # noqa: PLC0415 - optional dependency
+
+        return Ray(workers, address=job.get("run", "address"), trusted=bool(job.get("run", "trusted", False)))
+    raise InvalidInput(f"'executor' must be 'processes' or 'ray'; got {name!r}.")

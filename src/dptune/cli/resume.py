@@ -1,0 +1,44 @@
+"""``dptune resume``: finish a run that was cut off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dptune.cli._display import heartbeat
+from dptune.cli._job import Job, load_data, make_executor
+from dptune.cli._output import print_json
+from dptune.cli._tuning import make_trainer
+from dptune.cli.tune import show, stoppable
+from dptune.errors import InvalidInput
+from dptune.sealed import load_release
+from dptune.sealed.run import job_of, released
+from dptune.sealed.run import resume as resume_run
+
+__all__ = ["resume"]
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The run's folder (the --out of dptune tune).")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
+) -> None:
+    """Finish a run that was cut off: same trials, same randomness, no second charge."""
+    if released(folder):
+        release = load_release(folder)
+        if as_json:
+            print_json({**release.details, "folder": str(release.path), "resumed": False})
+        else:
+            print(f"Nothing to do: the run in {folder} is finished; see {release.path / 'statement.md'}.")
+        return
+    sections = job_of(folder)
+    if sections is None:
+        raise InvalidInput(
+            f"The run in {folder} was started from Python; continue it with dptune.resume(folder, trainer, data)."
+        )
+    job = Job(sections)
+    data, public = load_data(job)
+    trainer = make_trainer(job, data, public)
+    with heartbeat("finishing inside the seal") as beat, stoppable(folder):
+        show(resume_run(folder, trainer, data, executor=make_executor(job), beat=beat), as_json)

@@ -1,0 +1,119 @@
+"""``dptune tune``: tune inside the seal, release the winner with its statement."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dptune.cli._display import heartbeat
+from dptune.cli._job import Job, load_data, make_budget, make_executor, read_job
+from dptune.cli._output import number, print_json, print_rows
+from dptune.cli._tuning import make_plan, make_trainer
+from dptune.errors import InvalidInput, Stopped
+from dptune.sealed import Release, run
+
+__all__ = ["run_job", "show", "stoppable", "tune"]
+
+
+def tune(
+    config: Annotated[
+        Path | None, typer.Argument(help="A TOML file: [data] [model] [space] [method] [budget] [run].")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder: DIR/release, DIR/vault.")] = None,
+    data: Annotated[str | None, typer.Option(help="digits | mnist | fashion-mnist | adult | imdb | FILE.npz")] = None,
+    classes: Annotated[int | None, typer.Option(help="Number of classes of FILE.npz.")] = None,
+    records: Annotated[int | None, typer.Option(help="About how many records there are: a public figure.")] = None,
+    validation: Annotated[str | None, typer.Option(help="test | private | FILE.npz (public records)")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The total budget, tuning included.")] = None,
+    delta: Annotated[float | None, typer.Option(help="The delta of the statement, for example 1e-5.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="auto | subset | random-stopping | adaptive | noisy-best | ...")
+    ] = None,
+    runs: Annotated[str | None, typer.Option(help="geometric:MEAN | poisson:MEAN | tnb:SHAPE,MEAN | ...")] = None,
+    fraction: Annotated[float | None, typer.Option(help="Share of the records used for tuning (subset).")] = None,
+    ledger: Annotated[Path | None, typer.Option(help="The custodian's ledger; none: one for this run alone.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="The data set's name in the ledger.")] = None,
+    executor: Annotated[str | None, typer.Option(help="processes | ray")] = None,
+    workers: Annotated[int | None, typer.Option(help="How many trials run at once.")] = None,
+    address: Annotated[str | None, typer.Option(help="Address of a Ray cluster; none: a local one.")] = None,
+    trusted: Annotated[bool | None, typer.Option("--trusted", help="The Ray cluster may see private data.")] = None,
+    seed: Annotated[int | None, typer.Option(help="A rehearsal: repeatable, NO GUARANTEE.")] = None,
+    data_is: Annotated[str | None, typer.Option(help="private | public | synthetic")] = None,
+    release_at: Annotated[str | None, typer.Option(help="A public time before which nothing is released.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
+) -> None:
+    """Tune on private data within (epsilon, delta) and release the winner, the model and the statement."""
+    job = read_job(config)
+    named = {"file": str(Path(data).absolute())} if data is not None and data.endswith(".npz") else {"name": data}
+    if validation is not None and validation.endswith(".npz"):
+        validation = str(Path(validation).absolute())
+    job = job.with_fields("data", **named, classes=classes, records=records, validation=validation, kind=data_is)
+    job = job.with_fields("budget", epsilon=epsilon, delta=delta)
+    job = job.with_fields("method", name=method, runs=runs, fraction=fraction)
+    book = None if ledger is None else str(ledger.absolute())
+    job = job.with_fields("run", ledger=book, dataset=dataset, executor=executor, workers=workers, address=address)
+    job = job.with_fields("run", trusted=trusted, seed=seed, release_at=release_at)
+    if out is None:
+        raise InvalidInput("Say where the run goes: --out DIR.")
+    release = run_job(job, out, quiet=as_json)
+    show(release, as_json)
+
+
+@contextlib.contextmanager
+def stoppable(folder: Path) -> Iterator[None]:
+    """Ctrl-C is one line too."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped(
+            f"Stopped. If {folder} holds a run, it is charged: finish it with 'dptune resume {folder}'."
+        ) from None
+
+
+def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
+    """Plan and run a job."""
+    budget = make_budget(job)
+    data, public = load_data(job)
+    trainer = make_trainer(job, data, public)
+    plan, why = make_plan(job, data, trainer, budget)
+    if why is not None and not quiet:
+        print(why)
+    with heartbeat("tuning inside the seal") as beat, stoppable(out):
+        return run(
+            plan,
+            trainer,
+            data,
+            ledger=job.get("run", "ledger"),
+            dataset=job.get("run", "dataset") or job.get("data", "name"),
+            out=out,
+            executor=make_executor(job),
+            seed=job.get("run", "seed"),
+            data_is=job.get("data", "kind", "private"),
+            release_at=job.get("run", "release_at"),
+            rehearsal=job.get("run", "rehearsal"),
+            job=job.sections,
+            beat=beat,
+        )
+
+
+def show(release: Release, as_json: bool) -> None:
+    """What was released, for people or machines: never more than the release folder holds."""
+    if as_json:
+        print_json({**release.details, "folder": str(release.path)})
+        return
+    shown = [
+        [name, f"{value:.6g}" if isinstance(value, float) else str(value)] for name, value in release.params.items()
+    ]
+    rows = [
+        *([["", str(release.details["watermark"])]] if release.details["watermark"] else []),
+        *shown,
+        ["total epsilon", number(release.epsilon)],
+        ["delta", f"{release.delta:g}"],
+        ["lower certificate", number(release.epsilon_lower)],
+        ["statement", str(release.path / "statement.md")],
+    ]
+    print_rows(f"released by {release.method} on {release.dataset}", ["", ""], rows)

@@ -1,0 +1,143 @@
+"""The worker process: receives a trainer and data once, then trains one trial after the other.
+
+Started as ``python -m dptune.executors._worker`` with either an inherited socket or the address of one. It dies
+with its parent, keeps no file outside the vault (its temporary folder is the vault's, or one that is removed), and
+what trainers print goes to the vault, never to a terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import importlib.util
+import os
+import pickle
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from multiprocessing.connection import Client, Connection
+from typing import Any
+
+from dptune.executors.base import Result, Task
+
+__all__ = ["dumps", "main", "serve"]
+
+_SET_PARENT_DEATH_SIGNAL = 1
+
+
+def dumps(value: Any) -> bytes:
+    """Pickle by value what is defined in a script or notebook (cloudpickle), by reference everything else."""
+    name = "cloudpickle" if importlib.util.find_spec("cloudpickle") else "joblib.externals.cloudpickle"
+    return bytes(importlib.import_module(name).dumps(value))
+
+
+def _die_with(parent: int) -> None:
+    """End this process when its parent ends: nobody may train for a run that was cut off."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _attempt(trainer: Any, data: Any, secret: bytes, task: Task) -> Result:
+    """One trial. Whatever it raises is a failure: minus infinity, details for the vault."""
+    from dptune.methods.base import Outcome, trial_from_json  # noqa: PLC0415 - after the environment is set
+    from dptune.methods.execute import fit_trial  # noqa: PLC0415
+    from dptune.sealed.randomness import Randomness  # noqa: PLC0415
+
+    try:
+        trial = trial_from_json(task.trial)
+        start = None if task.start is None else pickle.loads(task.start)
+        model, score = fit_trial(trainer, trial, data, Randomness(secret), start=start)
+        outcome = Outcome(task.index, score)
+        return Result(task.index, outcome.score, dumps(model))
+    except BaseException:  # SystemExit and KeyboardInterrupt of a trainer are failures too
+        return Result(task.index, float("-inf"), error=traceback.format_exc())
+
+
+class _Captured:
+    """Standard output and error of this process, kept in memory until they are sent to the vault."""
+
+    def __init__(self) -> None:
+        self._file = os.memfd_create("output") if hasattr(os, "memfd_create") else os.open(os.devnull, os.O_RDWR)
+        os.dup2(self._file, 1)
+        os.dup2(self._file, 2)
+
+    def take(self) -> str:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(ValueError, OSError):
+                stream.flush()
+        size = os.lseek(self._file, 0, os.SEEK_END)
+        os.lseek(self._file, 0, os.SEEK_SET)
+        text = os.read(self._file, size).decode(errors="replace")
+        os.ftruncate(self._file, 0)
+        os.lseek(self._file, 0, os.SEEK_SET)
+        return text
+
+
+def serve(channel: Connection, captured: _Captured | None) -> None:
+    """Take the work, say whether it arrived, then answer tasks until the other side closes."""
+    paths: list[str] = pickle.loads(channel.recv_bytes())
+    sys.path[:] = [*paths, *(p for p in sys.path if p not in paths)]
+    try:
+        trainer, data, secret = pickle.loads(channel.recv_bytes())
+    except Exception as error:
+        channel.send_bytes(pickle.dumps(f"{type(error).__name__}: {error}"))
+        return
+    channel.send_bytes(pickle.dumps(None))
+    while True:
+        try:
+            task: Task = pickle.loads(channel.recv_bytes())
+        except (EOFError, OSError):
+            return
+        result = _attempt(trainer, data, secret, task)
+        if captured is not None:
+            result = Result(result.index, result.score, result.model, result.error, output=captured.take())
+        else:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        channel.send_bytes(pickle.dumps(result))
+
+
+def main() -> None:
+    """Parse how to reach the other side, then serve."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--descriptor", type=int)
+    parser.add_argument("--host")
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--parent", type=int, required=True)
+    options = parser.parse_args()
+    _die_with(options.parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides when to stop
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold scores
+    if options.descriptor is not None:
+        serve(Connection(options.descriptor), None)
+        return
+    key = bytes.fromhex(sys.stdin.readline().strip())
+    folder = tempfile.mkdtemp(prefix="dptune-")
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    os.chdir(folder)
+    try:
+        with Client((options.host, options.port), authkey=key) as channel:
+            serve(channel, _Captured())
+    except (OSError, EOFError):
+        sys.exit(3)  # nobody there any more
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Where trials run: one interface for this machine's processes and for clusters.
+
+An executor starts a fixed number of workers, hands them trials and returns what they say. It must never retry on
+its own (a retry conditions on success, privacy.md section 2), never print, and never leave a trace outside the
+vault that depends on how many trials there were.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+__all__ = ["Executor", "Result", "Session", "Task", "Work"]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every worker of a run needs, once. All of it is secret."""
+
+    trainer: Any
+    data: Any
+    secret: bytes  # of the run's randomness
+    vault: Path  # where output and temporary files of workers on this machine go
+
+
+@dataclass(frozen=True)
+class Task:
+    """One trial (as JSON), and the pickled model that it starts from, if any."""
+
+    index: int
+    trial: str
+    start: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a task: a score and a pickled model, or an error's traceback, or a dead worker."""
+
+    index: int
+    score: float
+    model: bytes | None = None
+    error: str | None = None
+    died: bool = False
+    output: str = ""
+
+
+class Session(Protocol):
+    """Running workers. Owned by one thread; ``close`` may be called more than once."""
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at once."""
+
+    def submit(self, task: Task) -> None:
+        """Start a task; at most ``slots`` may be under way."""
+
+    def wait(self, seconds: float) -> Result | None:
+        """The next result, or None if there was none in this time."""
+
+    def close(self) -> None:
+        """Stop all workers, whatever they do."""
+
+
+class Executor(Protocol):
+    """A way to run trials."""
+
+    @property
+    def name(self) -> str:
+        """How users call it."""
+
+    def open(self, work: Work) -> Session:
+        """Start the workers; raises a :class:`~dptune.errors.DptuneError` if trainer or data cannot get there."""

@@ -1,0 +1,141 @@
+"""Keys of one vote: X25519 agreement, HKDF, sealed shares, and the Ed25519 roster that vouches for keys.
+
+Everything is a call into ``cryptography``; there is no cipher, curve or hash of our own. Derived keys are
+bound to the digest of the plan, so that clients that were shown different plans cannot understand one
+another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dptune.errors import InvalidInput
+from dptune.federated.errors import MissingExtra, ProtocolError
+from dptune.federated.field import Random, new_secret
+
+try:
+    from cryptography.exceptions import InvalidSignature, InvalidTag
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+except ImportError as missing:  # pragma: no cover - exercised by a subprocess test
+    raise MissingExtra("cryptography", "flower") from missing
+
+__all__ = ["Agreement", "Identity", "KeyPair", "Roster", "open_shares", "seal_shares"]
+
+_NONCE = bytes(12)  # each derived key encrypts one message
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """An X25519 key for one vote."""
+
+    secret: bytes
+    public: bytes
+
+    @classmethod
+    def new(cls, random: Random = os.urandom) -> KeyPair:
+        """Draw a key whose secret can be shared in the field."""
+        secret = new_secret(random)
+        return cls(secret, X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw())
+
+
+class Agreement:
+    """Derives keys with many peers from one secret, loaded once: loading costs as much as agreeing."""
+
+    def __init__(self, secret: bytes, salt: bytes) -> None:
+        self._key = X25519PrivateKey.from_private_bytes(secret)
+        self._salt = salt
+
+    @property
+    def public(self) -> bytes:
+        """The public key."""
+        return self._key.public_key().public_bytes_raw()
+
+    def derive(self, peer: bytes, purpose: bytes, length: int = 32) -> bytes:
+        """Return bytes that only the two owners can derive, for this salt and purpose."""
+        try:
+            shared = self._key.exchange(X25519PublicKey.from_public_bytes(peer))
+        except ValueError as bad:
+            raise ProtocolError("A public key is not a usable X25519 key; the message was tampered with.") from bad
+        return HKDF(hashes.SHA256(), length, self._salt, purpose).derive(shared)
+
+
+def seal_shares(key: bytes, shares: bytes, bound_to: bytes) -> bytes:
+    """Encrypt and authenticate the shares for one neighbour; the key must be used once."""
+    return ChaCha20Poly1305(key).encrypt(_NONCE, shares, bound_to)
+
+
+def open_shares(key: bytes, sealed: bytes, bound_to: bytes, sender: int) -> bytes:
+    """Decrypt the shares of a neighbour, or say that they were altered."""
+    try:
+        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, bound_to)
+    except InvalidTag as bad:
+        raise ProtocolError(
+            f"The shares from client {sender} were tampered with or belong to another vote; nothing is sent."
+        ) from bad
+
+
+class Identity:
+    """A client's long-lived Ed25519 key, which signs the keys it uses in each vote."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._key = Ed25519PrivateKey.from_private_bytes(secret)
+        self.public = self._key.public_key().public_bytes_raw()
+
+    @classmethod
+    def new(cls) -> Identity:
+        """Draw an identity that lives as long as this object."""
+        return cls(cls.new_secret())
+
+    @staticmethod
+    def new_secret() -> bytes:
+        """Draw the secret of an identity; keep it where the client keeps its other keys."""
+        return os.urandom(32)
+
+    def sign(self, message: bytes) -> bytes:
+        """Sign a message."""
+        return self._key.sign(message)
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The public keys of all clients that may take part; a client's index is its place in sorted order."""
+
+    members: tuple[bytes, ...]
+
+    def __post_init__(self) -> None:
+        if any(len(key) != 32 for key in self.members) or len(set(self.members)) != len(self.members):
+            raise InvalidInput("A roster lists distinct 32-byte Ed25519 public keys; check it for repeated entries.")
+        object.__setattr__(self, "members", tuple(sorted(self.members)))
+
+    @classmethod
+    def of(cls, members: Iterable[bytes]) -> Roster:
+        """Build a roster from public keys in any order."""
+        return cls(tuple(members))
+
+    @property
+    def digest(self) -> bytes:
+        """What the plan is bound to."""
+        return hashlib.sha256(b"dptune roster 1" + b"".join(self.members)).digest()
+
+    def index(self, public: bytes) -> int:
+        """Return a member's index."""
+        if public not in self.members:
+            raise ProtocolError("This identity is not on the roster; ask the vote's organiser to add it.")
+        return self.members.index(public)
+
+    def check(self, index: int, message: bytes, signature: bytes) -> None:
+        """Refuse a message that the member with this index did not sign."""
+        try:
+            Ed25519PublicKey.from_public_bytes(self.members[index]).verify(signature, message)
+        except InvalidSignature as bad:
+            raise ProtocolError(
+                f"The keys shown for client {index} are not signed by the roster's member: a foreign key. "
+                "Nothing is sent."
+            ) from bad

@@ -1,0 +1,35 @@
+"""The tuning methods: one file, one method, one theorem."""
+
+from dptune.methods.adaptive import Adaptive
+from dptune.methods.base import Budget, Outcome, Plan, Selection, Trial, plan_from_json
+from dptune.methods.baselines import Naive, NonPrivateOptimum, RandomGuess
+from dptune.methods.execute import fit_trial
+from dptune.methods.noisy_best import NoisyBest
+from dptune.methods.random_stopping import RandomStopping
+from dptune.methods.subset import Subset
+from dptune.methods.surrogate import register_rule
+from dptune.methods.threshold import Threshold, register_proposer
+from dptune.methods.validation import PrivateValidation
+from dptune.methods.voting import Vote
+
+__all__ = [
+    "Adaptive",
+    "Budget",
+    "Naive",
+    "NoisyBest",
+    "NonPrivateOptimum",
+    "Outcome",
+    "Plan",
+    "PrivateValidation",
+    "RandomGuess",
+    "RandomStopping",
+    "Selection",
+    "Subset",
+    "Threshold",
+    "Trial",
+    "Vote",
+    "fit_trial",
+    "plan_from_json",
+    "register_proposer",
+    "register_rule",
+]

@@ -1,0 +1,245 @@
+"""What one training costs, for every configuration of a space, and the noise that makes them fit together.
+
+Where configurations differ in cost (sampling rate, epochs), each kind's noise is calibrated to one common epsilon and
+the profiles are averaged under the prior, or their pointwise maximum is taken (Koskela and Kulkarni 2023,
+section 4; ``docs/theorems/mixture.md``). A cost that changes with a continuous parameter is refused: it cannot be
+enumerated, so it could not be proven.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dptune.accounting import Cost, mixture, parallel
+from dptune.accounting.calibrate import calibrate_noise
+from dptune.errors import BudgetExceeded, InvalidInput
+from dptune.methods.base import Budget, Params
+from dptune.spaces import Candidates, Domain, Float, Space
+
+__all__ = ["NOISE", "Bases", "Priced", "calibrated", "class_params", "declared_cost", "tunable_noise"]
+
+NOISE = "noise_multiplier"
+_MOST_KINDS = 256
+_INNER_TOLERANCE = 1e-4
+_OUTER_TOLERANCE = 2e-3  # where kinds are matched to each other, whose own tolerance must stay far below
+_PROBES = (0.02, 0.37, 0.98)
+
+
+def declared_cost(trainer: Any, params: Params) -> Cost:
+    """The cost that a trainer declares for one run, checked to be a cost of the algebra."""
+    declare = getattr(trainer, "cost", None)
+    if not callable(declare):
+        raise InvalidInput(
+            f"The trainer {type(trainer).__name__} declares no cost, so nothing can be promised. Give it a method "
+            "'cost(params)', or wrap a function with dptune.trainer(cost=...)."
+        )
+    cost = declare(params)
+    if not isinstance(cost, Cost):
+        raise InvalidInput(f"The trainer's cost must be a Cost such as DpSgd(...) or Gaussian(...); got {cost!r}.")
+    return cost
+
+
+def tunable_noise(trainer: Any, params: Params) -> bool:
+    """Whether the trainer's cost follows a parameter 'noise_multiplier' that the planner may set."""
+    if NOISE in params:
+        return False
+    try:
+        few, many = (declared_cost(trainer, {**params, NOISE: noise}) for noise in (2.0, 4.0))
+    except (InvalidInput, TypeError, KeyError):
+        return False
+    return few != many
+
+
+@dataclass(frozen=True)
+class Priced:
+    """One choice of noise: the cost of a run whose candidate is drawn from the prior, and of the worst candidate."""
+
+    base: Cost
+    worst: Cost
+    noise: float | None
+    all_candidates: tuple[Cost, ...]
+    settings: Params = field(compare=False)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Configurations of equal cost: their probability and one of them."""
+
+    weight: float
+    example: Params
+    when: Params
+
+
+class Bases:
+    """The costs of a trainer over a space, as a function of one level of noise."""
+
+    def __init__(self, trainer: Any, space: Domain, budget: Budget, costs: str = "average") -> None:
+        if costs not in ("average", "largest"):
+            raise InvalidInput(f"'costs' must be 'average' or 'largest'; got {costs!r}.")
+        self._trainer, self._budget, self._costs = trainer, budget, costs
+        self.tunable = tunable_noise(trainer, space.default)
+        self._of: list[int] | None = None
+        self._names: list[str] = []
+        self._listed_count = len(space) if isinstance(space, Candidates) else 0
+        self._kinds = self._listed(space) if isinstance(space, Candidates) else self._enumerated(space)
+        self._guess: dict[int, float] = {}
+        self._known: dict[float | None, Priced] = {}
+
+    # Which configurations cost the same.
+
+    def _probe(self, params: Params) -> Cost:
+        return declared_cost(self._trainer, {**params, NOISE: 2.0} if self.tunable else params)
+
+    def _listed(self, space: Candidates) -> list[_Kind]:
+        found: dict[Cost, int] = {}
+        weights: list[float] = []
+        examples: list[Params] = []
+        of: list[int] = []
+        for item, weight in zip(space.items, space.prior, strict=True):
+            cost = self._probe(item)
+            if cost not in found:
+                found[cost] = len(found)
+                weights.append(0.0)
+                examples.append(item)
+            of.append(found[cost])
+            weights[found[cost]] += weight
+        self._of = of if len(found) > 1 else None
+        return [_Kind(weight, item, {}) for weight, item in zip(weights, examples, strict=True)]
+
+    def _enumerated(self, space: Space) -> list[_Kind]:
+        middle = space.default
+        usual = self._probe(middle)
+        for name, one in space.dimensions:
+            values = [one.at(u) for u in _PROBES] if isinstance(one, Float) else [value for value, _ in one.law()]
+            if all(self._probe({**middle, name: value}) == usual for value in values):
+                continue
+            if isinstance(one, Float):
+                raise InvalidInput(
+                    f"The cost of a run changes with {name!r}, which is continuous, so its average cannot be computed. "
+                    f"Make {name!r} a Choice or an Int, or tune over space.grid(...)."
+                )
+            self._names.append(name)
+        dimensions = dict(space.dimensions)
+        laws = []
+        for name in self._names:
+            one = dimensions[name]
+            laws.append([] if isinstance(one, Float) else [({name: value}, share) for value, share in one.law()])
+        kinds = []
+        for combination in itertools.product(*laws):
+            when = {key: value for part, _ in combination for key, value in part.items()}
+            kinds.append(_Kind(math.prod(share for _, share in combination), {**middle, **when}, when))
+        if len(kinds) > _MOST_KINDS:
+            raise InvalidInput(
+                f"{len(kinds)} combinations of {', '.join(self._names)} differ in cost, more than {_MOST_KINDS}. "
+                "Offer fewer values of them."
+            )
+        return kinds
+
+    @property
+    def tolerance(self) -> float:
+        """How finely the level of noise can be calibrated."""
+        return _INNER_TOLERANCE if len(self._kinds) == 1 else _OUTER_TOLERANCE
+
+    # Their costs at one level of noise.
+
+    def at(self, level: float | None) -> Priced:
+        """Costs when the first kind has this noise and all others the same epsilon; None if noise is not tunable."""
+        if level not in self._known:
+            self._known[level] = self._at(level)
+        return self._known[level]
+
+    def _at(self, level: float | None) -> Priced:
+        noises: list[float | None] = [level if self.tunable else None]
+        if level is not None and self.tunable and len(self._kinds) > 1:
+            target = self._cost(self._kinds[0], level).epsilon(self._budget.delta)
+            noises += [self._matched(i, target) for i in range(1, len(self._kinds))]
+        else:
+            noises += [None] * (len(self._kinds) - 1)
+        costs = [self._cost(kind, noise) for kind, noise in zip(self._kinds, noises, strict=True)]
+        worst = parallel(*costs)
+        total = math.fsum(kind.weight for kind in self._kinds)
+        weights = [kind.weight / total for kind in self._kinds]
+        average = mixture(zip(weights, costs, strict=True)) if self._costs == "average" else worst
+        settings: Params = {
+            "kinds": [
+                {"when": kind.when, "noise": noise, "cost": cost.describe()}
+                for kind, noise, cost in zip(self._kinds, noises, costs, strict=True)
+            ],
+            "names": self._names,
+            "of": self._of,
+        }
+        everything = tuple(costs) if self._of is None else tuple(costs[kind] for kind in self._of)
+        if self._of is None and self._listed_count:
+            everything = tuple(costs) * self._listed_count
+        return Priced(average, worst, noises[0], everything, settings)
+
+    def _cost(self, kind: _Kind, noise: float | None) -> Cost:
+        return declared_cost(self._trainer, kind.example if noise is None else {**kind.example, NOISE: noise})
+
+    def _matched(self, place: int, target: float) -> float:
+        kind = self._kinds[place]
+        noise = calibrate_noise(
+            lambda level: self._cost(kind, level),
+            target,
+            self._budget.delta,
+            tolerance=_INNER_TOLERANCE,
+            start=self._guess.get(place, 1.0),
+        )
+        self._guess[place] = noise
+        return noise
+
+
+def calibrated(
+    bases: Bases,
+    total: Callable[[Priced], Cost],
+    budget: Budget,
+    what: str,
+    guide: Callable[[Priced], Cost] | None = None,
+) -> tuple[Priced, Cost]:
+    """The smallest noise whose total stays within the budget, the costs there, and the total.
+
+    ``guide`` is the part of the total that the noise moves, if the rest is known to fit; the total is verified.
+    """
+    if not bases.tunable:
+        priced = bases.at(None)
+        cost = total(priced)
+        price = cost.epsilon(budget.delta)
+        if price > budget.epsilon:
+            raise BudgetExceeded(
+                f"{what} costs epsilon {price:.4g} at delta {budget.delta:g}, more than the budget {budget.epsilon:g}, "
+                "and the trainer's noise is not tunable (its cost does not follow 'noise_multiplier'). "
+                "Raise the budget, expect fewer runs, or declare a smaller cost per run."
+            )
+        return priced, cost
+    level = calibrate_noise(
+        lambda noise: (guide or total)(bases.at(noise)), budget.epsilon, budget.delta, tolerance=bases.tolerance
+    )
+    priced = bases.at(level)
+    cost = total(priced)
+    if cost.epsilon(budget.delta) > budget.epsilon:
+        raise BudgetExceeded(f"{what} could not be brought within epsilon {budget.epsilon:g}; raise the budget.")
+    return priced, cost
+
+
+def class_params(base: Params, params: Params, place: int | None = None) -> tuple[Params, Params]:
+    """The parameters that a trainer gets for a configuration (noise included), and the cost it must declare.
+
+    ``base`` is ``Priced.settings``; ``place`` is the index in a list of candidates, if the space is one.
+    """
+    kinds = base["kinds"]
+    if base["of"] is not None:
+        if place is None:
+            raise InvalidInput("A candidate whose cost depends on its place in the list needs that place.")
+        kind = kinds[base["of"][place]]
+    elif base["names"]:
+        when = json.dumps({name: params[name] for name in base["names"]}, sort_keys=True)
+        kind = next(one for one in kinds if json.dumps(one["when"], sort_keys=True) == when)
+    else:
+        kind = kinds[0]
+    noise = {} if kind["noise"] is None else {NOISE: kind["noise"]}
+    return {**params, **noise}, kind["cost"]

@@ -1,0 +1,124 @@
+"""What searches share: how a configuration becomes a trial, how the best is chosen, and how told outcomes are kept.
+
+The choice breaks ties by an independent uniform and treats failures as absent (``docs/theorems/select.md``); nothing
+here may depend on the order in which outcomes arrive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from dptune.errors import InvalidInput
+from dptune.methods._costs import class_params
+from dptune.methods.base import Label, Outcome, Params, Randomness, Selection, Trial
+from dptune.methods.parts import part_from_json
+from dptune.methods.validation import PrivateValidation
+from dptune.spaces import Candidates, Domain
+
+__all__ = [
+    "FINAL",
+    "RATES",
+    "Told",
+    "best_of",
+    "default_params",
+    "final_trial",
+    "make_trial",
+    "scaled_batch",
+    "winner_of",
+]
+
+FINAL = -1
+RATES = ("learning_rate", "lr")
+
+
+class Told:
+    """Outcomes by index; refuses what was not asked for or was told before."""
+
+    def __init__(self) -> None:
+        self._asked: set[int] = set()
+        self.scores: dict[int, float] = {}
+
+    def ask(self, trials: Iterable[Trial]) -> list[Trial]:
+        """The trials that were not given out before."""
+        fresh = [trial for trial in trials if trial.index not in self._asked]
+        self._asked.update(trial.index for trial in fresh)
+        return fresh
+
+    def tell(self, outcome: Outcome) -> None:
+        if outcome.index not in self._asked:
+            raise InvalidInput(f"Trial {outcome.index} was not asked for; a search is told only what it asked.")
+        if outcome.index in self.scores:
+            raise InvalidInput(f"Trial {outcome.index} was told before; a trial counts once.")
+        self.scores[outcome.index] = outcome.score
+
+    def has(self, indices: Iterable[int]) -> bool:
+        return all(index in self.scores for index in indices)
+
+
+def best_of(scores: dict[int, float], randomness: Randomness) -> int | None:
+    """The index with the highest score, ties by an independent uniform; None if all failed."""
+    alive = [index for index, score in scores.items() if score > -math.inf]
+    if not alive:
+        return None
+    return max(alive, key=lambda index: (scores[index], randomness.uniform("tie", index), -index))
+
+
+def winner_of(trials: dict[int, Trial], scores: dict[int, float], randomness: Randomness, default: Params) -> Selection:
+    """The best trial, or the public default."""
+    winner = best_of(scores, randomness)
+    return Selection(winner, dict(default if winner is None else trials[winner].params))
+
+
+def make_trial(
+    settings: Params, index: int, params: Params, label: Label, *, place: int | None = None, final: bool = False
+) -> Trial:
+    """One training of a configuration under the settings of a plan (``base``, ``part``, ``fixed``, ``validation``)."""
+    full, cost = class_params(settings["base"], params, place)
+    part = part_from_json(settings["part"])
+    extra: Params = {"cost": cost, "candidate": params}
+    validation = PrivateValidation.from_json(settings.get("validation"))
+    if final:
+        extra["final"] = True
+    if validation is not None and not final:
+        part, held = validation.split(part)
+        extra["validation"] = {
+            "part": held.describe(),
+            "denominator": validation.denominator,
+            "noise": validation.noise,
+        }
+    return Trial(index, {**settings.get("fixed", {}), **full}, part, label, extra)
+
+
+def final_trial(settings: Params, space: Domain, params: Params) -> Trial:
+    """The final training of a configuration; its index does not tell how many runs there were."""
+    place = space.items.index(params) if isinstance(space, Candidates) else None
+    return make_trial(settings, FINAL, params, ("final",), place=place, final=True)
+
+
+def default_params(space: Domain, default: Params | None) -> tuple[Params, int | None]:
+    """The public default and, in a list of candidates, its place."""
+    chosen = dict(space.default if default is None else default)
+    if not isinstance(space, Candidates):
+        missing = sorted({name for name, _ in space.dimensions} ^ set(chosen))
+        if missing:
+            raise InvalidInput(f"'default' must set exactly the parameters of the space; check {missing[0]!r}.")
+        outside = [name for name, one in space.dimensions if not one.contains(chosen[name])]
+        if outside:
+            raise InvalidInput(f"'default' must lie in the space, so that its cost is known; check {outside[0]!r}.")
+        return chosen, None
+    if chosen not in space.items:
+        raise InvalidInput(f"'default' must be one of the candidates, so that its cost is known; got {chosen!r}.")
+    return chosen, space.items.index(chosen)
+
+
+def scaled_batch(trainer: Any, space: Domain, share: float) -> Params:
+    """The public denominator of gradients for a part that holds about ``share`` of the records.
+
+    Only where the learning rate is tuned: a fixed learning rate over a fixed denominator transfers as it is.
+    Trainers without such a setting get nothing: their denominators are their own affair.
+    """
+    batch = getattr(getattr(trainer, "settings", None), "batch_size", None)
+    tuned = any(name in space.names for name in RATES)
+    return {} if batch is None or share == 1.0 or not tuned else {"batch_size": float(batch) * share}

@@ -1,0 +1,162 @@
+"""What tuning is compared with: every candidate paid for, a random guess, and the optimum that nobody may release.
+
+``Naive`` composes all runs, ``RandomGuess`` pays for one. ``NonPrivateOptimum`` leaves the tuning unpaid: its plan is
+marked as not guaranteed, its price is infinite, and it must never run on private data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dptune.accounting import Cost, compose, parallel
+from dptune.errors import InvalidInput
+from dptune.methods._costs import Bases, calibrated
+from dptune.methods._search import Told, default_params, make_trial, winner_of
+from dptune.methods._shards import check_candidates
+from dptune.methods.base import Budget, Outcome, Params, Plan, Randomness, Selection, Trial, register_search
+from dptune.methods.random_stopping import PUBLIC_SCORE
+from dptune.methods.validation import PrivateValidation, validation_of
+from dptune.spaces import Candidates, Domain, Space, space_from_json
+
+__all__ = ["Naive", "NonPrivateOptimum", "RandomGuess"]
+
+
+@dataclass(frozen=True)
+class Naive:
+    """Train every candidate once and release the best; the whole is paid by composition."""
+
+    candidates: Candidates
+    validation: PrivateValidation | None = None
+    default: Params | None = None
+
+    name = "naive"
+    theorem = "docs/theorems/compose.md"
+    guaranteed = True
+
+    def __post_init__(self) -> None:
+        check_candidates(self.candidates)
+
+    def paid(self, costs: tuple[Cost, ...], worst: Cost) -> Cost:
+        """What is paid for all runs."""
+        del worst
+        return compose(*costs)
+
+    def plan(self, budget: Budget, trainer: Any) -> Plan:
+        """The smallest noise whose total cost stays within the budget."""
+        bases = Bases(trainer, self.candidates, budget)
+        count = len(self.candidates)
+        validation = validation_of(trainer, self.validation)
+        if validation is not None:
+            validation = validation.chosen(budget, lambda one: self.paid((one,) * count, one))
+        held = None if validation is None else self.paid((validation.cost,) * count, validation.cost)
+
+        def total(costs: tuple[Cost, ...], worst: Cost) -> Cost:
+            trained = self.paid(costs, worst)
+            return trained if held is None else parallel(trained, held)
+
+        priced, cost = calibrated(
+            bases, lambda at: total(at.all_candidates, at.worst), budget, f"Training {count} candidates"
+        )
+        return Plan(
+            method=self.name,
+            settings={
+                "space": self.candidates.describe(),
+                "base": priced.settings,
+                "part": [],
+                "fixed": {},
+                "validation": None if validation is None else validation.describe(),
+            },
+            cost=cost,
+            budget=budget,
+            noise_multiplier=priced.noise,
+            expected_runs=float(count),
+            theorem=self.theorem,
+            assumptions=("Every run costs what the trainer declared for its configuration.", PUBLIC_SCORE),
+            default=default_params(self.candidates, self.default)[0],
+            guaranteed=self.guaranteed,
+        )
+
+
+@dataclass(frozen=True)
+class NonPrivateOptimum(Naive):
+    """The best of all candidates with only one run paid for: NOT private, a yardstick for public data."""
+
+    name = "non-private-optimum"
+    guaranteed = False
+
+    def paid(self, costs: tuple[Cost, ...], worst: Cost) -> Cost:
+        del costs
+        return worst
+
+
+@dataclass(frozen=True)
+class RandomGuess:
+    """One configuration from the prior, trained once with the whole budget."""
+
+    space: Domain
+    default: Params | None = None
+
+    name = "random-guess"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.space, Space | Candidates):
+            raise InvalidInput(f"'space' must be a Space or a list of candidates (Space.of); got {self.space!r}.")
+
+    def plan(self, budget: Budget, trainer: Any) -> Plan:
+        """The smallest noise of one run within the budget."""
+        priced, cost = calibrated(Bases(trainer, self.space, budget), lambda at: at.base, budget, "One run")
+        return Plan(
+            method=self.name,
+            settings={"space": self.space.describe(), "base": priced.settings, "part": [], "fixed": {}},
+            cost=cost,
+            budget=budget,
+            noise_multiplier=priced.noise,
+            expected_runs=1.0,
+            theorem="docs/theorems/mixture.md",
+            assumptions=("The run costs what the trainer declared for its configuration.",),
+            default=default_params(self.space, self.default)[0],
+        )
+
+
+class ListSearch:
+    """A public list of trials, all of which run."""
+
+    def __init__(self, plan: Plan, randomness: Randomness, chosen: list[tuple[int | None, Params]]) -> None:
+        self._randomness, self._default, self._told = randomness, plan.default, Told()
+        self._trials = {
+            j: make_trial(plan.settings, j, params, ("trial", j), place=place)
+            for j, (place, params) in enumerate(chosen)
+        }
+
+    @property
+    def done(self) -> bool:
+        return self._told.has(self._trials)
+
+    def ask(self) -> list[Trial]:
+        return self._told.ask(self._trials.values())
+
+    def tell(self, outcome: Outcome) -> None:
+        self._told.tell(outcome)
+
+    def result(self) -> Selection:
+        if not self.done:
+            raise InvalidInput("The search is not done; tell every outcome first.")
+        return winner_of(self._trials, self._told.scores, self._randomness, self._default)
+
+
+@register_search(Naive.name)
+@register_search(NonPrivateOptimum.name)
+def _every(plan: Plan, randomness: Randomness) -> ListSearch:
+    space = space_from_json(plan.settings["space"])
+    items = space.items if isinstance(space, Candidates) else ()
+    return ListSearch(plan, randomness, [(place, dict(item)) for place, item in enumerate(items)])
+
+
+@register_search(RandomGuess.name)
+def _one(plan: Plan, randomness: Randomness) -> ListSearch:
+    space = space_from_json(plan.settings["space"])
+    if isinstance(space, Candidates):
+        place = space.place(randomness.uniform("candidate", 0, 0))
+        return ListSearch(plan, randomness, [(place, dict(space.items[place]))])
+    return ListSearch(plan, randomness, [(None, space.draw(lambda i: randomness.uniform("candidate", 0, i)))])

@@ -1,0 +1,63 @@
+"""One training, as a search asked for it: the only way the sealed runner calls a trainer.
+
+Checks that the trainer still declares the cost that the plan paid for, takes the trial's records, trains, and
+scores on private validation records where the plan says so. Whatever raises here is a failed
+trial, which scores minus infinity; nothing may be retried.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from dptune.errors import InvalidInput
+from dptune.methods.base import Randomness, Trial
+from dptune.methods.parts import part_from_json, records, size
+
+__all__ = ["fit_trial"]
+
+
+def fit_trial(
+    trainer: Any, trial: Trial, data: Any, randomness: Randomness, *, rng: Any = None, start: Any = None
+) -> tuple[Any, float]:
+    """Train once; returns the model and its score.
+
+    ``data`` is the whole data set; ``rng`` is what the trainer gets (by default the run's generator for the
+    trial's label); ``start`` is the model to continue from, if the trial asks for a warm start.
+    """
+    declared = trial.extra.get("cost")
+    if declared is not None and trainer.cost(trial.params).describe() != declared:
+        raise InvalidInput("The trainer declares another cost than the one in the plan; plan again with this trainer.")
+    training = records(trial.part, data, randomness)
+    if size(training) == 0:
+        raise InvalidInput("No record fell into the part that this training sees.")
+    source = randomness.generator(*trial.seed_label) if rng is None else rng
+    validation = trial.extra.get("validation")
+    options = {}
+    if start is not None and "start" in inspect.signature(trainer.fit).parameters:
+        options["start"] = _weights(start)
+    fitted = trainer.fit(trial.params, training, source, **options)
+    model, score = fitted[0], float(fitted[1])
+    if validation is None or trial.extra.get("final"):
+        return model, score
+    held = records(part_from_json(validation["part"]), data, randomness)
+    count = float(correct(model, held))
+    noise = float(validation["noise"])
+    if noise > 0:
+        count += randomness.generator(*trial.seed_label, "score").normal(0.0, noise)
+    return model, count / float(validation["denominator"])
+
+
+def correct(model: Any, data: Any) -> float:
+    """How many records the model gets right: each record counts between 0 and 1, decided on its own."""
+    if size(data) == 0:
+        return 0.0
+    if callable(getattr(model, "correct", None)):
+        return min(max(float(model.correct(data)), 0.0), float(size(data)))
+    x, y = (data[0], data[-1]) if isinstance(data, tuple) else (data.x, data.y)
+    return float((model.predict(x) == y).sum())
+
+
+def _weights(model: Any) -> Any:
+    """What a trainer continues from: the parameters of a model that has them, else the model itself."""
+    return getattr(model, "parameters", model)

@@ -1,0 +1,178 @@
+"""Which records a training sees, said before any record is looked at.
+
+A :class:`DataPart` is a conjunction of conditions, each decided for every record on its own: by an independent
+coin, an independent shard label, or a client label. No condition may look at another record, and neither the
+size nor the members of a part may be released (``docs/theorems/parallel.md``, ``disjoint.md``, ``shards.md``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptune._validate import integer, real
+from dptune.errors import InvalidInput
+
+__all__ = ["ALL", "Client", "Coin", "DataPart", "GeneratorSource", "Shard", "part_from_json", "records", "size"]
+
+
+class GeneratorSource(Protocol):
+    """The part of a run's randomness that data parts need."""
+
+    def generator(self, *label: str | int) -> np.random.Generator:
+        """A generator that depends on the run's secret and the label alone."""
+
+
+@dataclass(frozen=True)
+class Coin:
+    """Records whose coin of the given name shows heads (probability ``rate``), or tails if not ``inside``."""
+
+    rate: float
+    inside: bool = True
+    name: str = "subset"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", real("rate", self.rate, 0, 1, hint="It is a probability."))
+
+    def mask(self, count: int, labels: Any, randomness: GeneratorSource) -> NDArray[np.bool_]:
+        heads = randomness.generator("coin", self.name).random(count) < self.rate
+        return np.asarray(heads if self.inside else ~heads)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "coin", "rate": self.rate, "inside": self.inside, "name": self.name}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Records whose independent uniform label in 0 .. ``count`` - 1 is ``index``."""
+
+    count: int
+    index: int
+    name: str = "shards"
+
+    def __post_init__(self) -> None:
+        integer("count", self.count, 1)
+        integer("index", self.index, 0, self.count - 1)
+
+    def mask(self, count: int, labels: Any, randomness: GeneratorSource) -> NDArray[np.bool_]:
+        return np.asarray(randomness.generator("shard", self.name).integers(0, self.count, count) == self.index)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "shard", "count": self.count, "index": self.index, "name": self.name}
+
+
+@dataclass(frozen=True)
+class Client:
+    """Records of client ``index`` of ``count``: i.i.d., or with Dirichlet(``alpha``) shares drawn for every class.
+
+    The shares come from the run's randomness, so a record's client depends on its own class and coin alone.
+    """
+
+    count: int
+    index: int
+    alpha: float | None = None
+
+    def __post_init__(self) -> None:
+        integer("count", self.count, 1)
+        integer("index", self.index, 0, self.count - 1)
+        if self.alpha is not None:
+            object.__setattr__(self, "alpha", real("alpha", self.alpha, 0, 1e6, low_open=True))
+
+    def mask(self, count: int, labels: Any, randomness: GeneratorSource) -> NDArray[np.bool_]:
+        if self.alpha is None:
+            return np.asarray(randomness.generator("client").integers(0, self.count, count) == self.index)
+        if labels is None:
+            raise InvalidInput(
+                "Dirichlet clients need class labels (data with 'y'); use alpha=None for i.i.d. clients."
+            )
+        classes = np.asarray(labels).astype(np.int64)
+        uniforms = randomness.generator("client").random(count)
+        chosen = np.zeros(count, dtype=np.int64)
+        for one in np.unique(classes):
+            shares = randomness.generator("client shares", int(one)).dirichlet(np.full(self.count, self.alpha))
+            of_class = classes == one
+            places = np.searchsorted(np.cumsum(shares), uniforms[of_class], side="right")
+            chosen[of_class] = np.minimum(places, self.count - 1)
+        return np.asarray(chosen == self.index)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "client", "count": self.count, "index": self.index, "alpha": self.alpha}
+
+
+Condition = Coin | Shard | Client
+_KINDS: dict[str, type[Coin] | type[Shard] | type[Client]] = {"coin": Coin, "shard": Shard, "client": Client}
+
+
+@dataclass(frozen=True)
+class DataPart:
+    """The records that meet every condition; no condition means all of them."""
+
+    conditions: tuple[Condition, ...] = ()
+
+    def and_(self, *more: Condition) -> DataPart:
+        """The records of this part that also meet these conditions."""
+        return DataPart((*self.conditions, *more))
+
+    def index(self, count: int, labels: Any, randomness: GeneratorSource) -> NDArray[np.int64]:
+        """The places of the records, out of ``count``; ``labels`` are the classes, where a condition needs them."""
+        keep = np.ones(count, dtype=bool)
+        for condition in self.conditions:
+            keep &= condition.mask(count, labels, randomness)
+        return np.asarray(np.flatnonzero(keep), dtype=np.int64)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """As plain JSON values; the inverse of :func:`part_from_json`."""
+        return [condition.describe() for condition in self.conditions]
+
+
+ALL = DataPart()
+
+
+def part_from_json(data: object) -> DataPart:
+    """The inverse of :meth:`DataPart.describe`."""
+    if not isinstance(data, list):
+        raise InvalidInput(f"A data part is a list of conditions; got {data!r}.")
+    found: list[Condition] = []
+    for item in data:
+        if not isinstance(item, Mapping) or item.get("kind") not in _KINDS:
+            raise InvalidInput(f"A condition's kind is one of {', '.join(_KINDS)}; got {item!r}.")
+        try:
+            found.append(_KINDS[item["kind"]](**{key: value for key, value in item.items() if key != "kind"}))
+        except TypeError:
+            raise InvalidInput(f"The fields of this condition are wrong: {dict(item)!r}.") from None
+    return DataPart(tuple(found))
+
+
+def size(data: Any) -> int:
+    """The number of records of a data set, an array, a list, or a tuple of columns."""
+    return len(data[0]) if isinstance(data, tuple) and data else len(data)
+
+
+def records(part: DataPart, data: Any, randomness: GeneratorSource) -> Any:
+    """The records of a part. ``data`` has ``take(index)``, or is an array, a list, or a tuple of equally long ones.
+
+    Classes, for Dirichlet clients, are ``data.y`` or the tuple's last column.
+    """
+    if not part.conditions:
+        return data
+    labels = data[-1] if isinstance(data, tuple) else getattr(data, "y", None)
+    return _take(data, part.index(size(data), labels, randomness))
+
+
+def _take(data: Any, index: NDArray[np.int64]) -> Any:
+    if isinstance(data, tuple):
+        return tuple(_take(column, index) for column in data)
+    if isinstance(data, list):
+        return [data[i] for i in index]
+    if isinstance(data, np.ndarray):
+        return data[index]
+    if callable(getattr(data, "take", None)):
+        return data.take(index)
+    raise InvalidInput(
+        f"Cannot take a part of {type(data).__name__}: give an array, a list, a tuple of them, or an object with "
+        "'take(index)'."
+    )

@@ -1,0 +1,270 @@
+"""Ding et al.'s Algorithm 1 with its elastic step, as a sound filtered mechanism, and its one-sparse-vector form.
+
+Their Theorem 3 is no privacy guarantee (its epsilon depends on the private best utility), so the budget is declared
+first and a filter stops before it could be exceeded (``docs/theorems/shards.md``). The whole budget is charged, never
+refunded; if nothing passed, the public default is used. NoisyBest is better where all candidates are known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from dptune._validate import integer, real
+from dptune.accounting.shards import ElasticRounds, filtered_rounds, sparse_vector
+from dptune.errors import InvalidInput
+from dptune.methods._search import Told, final_trial
+from dptune.methods._shards import UNIT, Shared, check_candidates, part_trial, sensitivity_of, total_utility
+from dptune.methods.base import Budget, Outcome, Params, Plan, Randomness, Selection, Trial, register_search
+from dptune.methods.exact import Bits
+from dptune.methods.noisy_best import SHARD_ASSUMPTIONS, ShardSearch
+from dptune.methods.parts import Shard
+from dptune.methods.validation import PrivateValidation, validation_of
+from dptune.spaces import Candidates, space_from_json
+
+__all__ = ["Threshold", "register_proposer", "worst_case_weight"]
+
+# What was offered so far, and which of it passed (None: nothing did) -> the next candidates; none to stop.
+Proposer = Callable[[list[tuple[list[Params], int | None]]], list[Params]]
+_PROPOSERS: dict[str, Proposer] = {}
+
+
+def register_proposer(name: str, proposer: Proposer) -> None:
+    """Give an optimiser that proposes batches of candidates a name, by which plans refer to it.
+
+    It sees only which candidate passed in every round, which is paid for; it must look at nothing private.
+    """
+    _PROPOSERS[name] = proposer
+
+
+def worst_case_weight(elastic: ElasticRounds) -> float:
+    """What the noise-free rounds up to utility 1 cost in units of e: a pass 1, a fail 1/2."""
+    passes = (elastic.rounds() - 1) // 2
+    return passes + (passes + 1) / 2.0
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Raise a utility threshold from ``start`` in elastic multiples of ``granularity``; keep who passed last.
+
+    ``variant`` is "rounds" (the paper's, filtered) or "sparse" (one sparse vector, less noise). With ``batch``,
+    candidates arrive in batches, one round each: in the order given, or as a registered ``proposer`` says.
+    """
+
+    candidates: Candidates
+    shards: int
+    granularity: float = 0.02
+    start: float = 0.0
+    share: float = 0.1
+    variant: str = "rounds"
+    private: bool = False
+    batch: int | None = None
+    proposer: str | None = None
+    validation: PrivateValidation | None = None
+    default: Params | None = None
+
+    name = "threshold"
+
+    def __post_init__(self) -> None:
+        check_candidates(self.candidates)
+        integer("shards", self.shards, 1, 10**6)
+        ElasticRounds(self.start, self.granularity)
+        real("share", self.share, 0, 1, low_open=True, high_open=True)
+        if self.variant not in ("rounds", "sparse"):
+            raise InvalidInput(f"'variant' must be 'rounds' or 'sparse'; got {self.variant!r}.")
+        if self.batch is not None:
+            integer("batch", self.batch, 1)
+        if self.proposer is not None and self.proposer not in _PROPOSERS:
+            raise InvalidInput(f"No proposer called {self.proposer!r} is registered; call register_proposer.")
+        if self.proposer is not None and self.batch is None:
+            raise InvalidInput("A proposer needs 'batch', the largest number of candidates in a round.")
+
+    def plan(self, budget: Budget, trainer: Any) -> Plan:
+        """The smallest noise of the final training whose total stays within the budget."""
+        validation = validation_of(trainer, self.validation)
+        elastic = ElasticRounds(self.start, self.granularity)
+        total = self.share * budget.epsilon
+        settings: Params = {
+            "shards": self.shards,
+            "epsilon": total,
+            "granularity": self.granularity,
+            "start": self.start,
+            "variant": self.variant,
+            "per_round": total / max(worst_case_weight(elastic), 1.0),
+            "passes": max(1, 2 * elastic.doublings()),
+            "batch": self.batch,
+            "proposer": self.proposer,
+        }
+        choice = (
+            filtered_rounds(total) if self.variant == "rounds" else sparse_vector(total, 1.0, settings["passes"]).cost
+        )
+        shared = Shared(
+            self.name,
+            self.candidates,
+            self.default,
+            self.shards,
+            self.private,
+            validation,
+            "docs/theorems/shards.md",
+            SHARD_ASSUMPTIONS,
+        )
+        return shared.plan(budget, trainer, choice, settings)
+
+
+class Elastic:
+    """The thresholds: public arithmetic on passes and fails."""
+
+    def __init__(self, start: float, granularity: float) -> None:
+        self.start, self.granularity = start, granularity
+        self.steps, self.step = 0, 1
+
+    def proposal(self) -> float:
+        return self.start + (self.steps + self.step) * self.granularity
+
+    def answer(self, passed: bool) -> None:
+        if passed:
+            self.steps += self.step
+            self.step *= 2
+        else:
+            self.step //= 2
+
+
+class Gate:
+    """Noisy comparisons with thresholds, within the budget; says None when it may answer no more."""
+
+    def __init__(self, settings: Params, sensitivity: int, bits: Bits) -> None:
+        self._bits, self._shards = bits, int(settings["shards"])
+        self._sparse = settings["variant"] == "sparse"
+        self._left = Fraction(settings["epsilon"])
+        self._passes = int(settings["passes"])
+        d = Fraction(sensitivity)
+        if self._sparse:
+            share = Fraction(1.0 / (1.0 + (2.0 * self._passes) ** (2.0 / 3.0)))
+            e1, e2 = self._left * share, self._left * (1 - share)
+            self._query = 2 * self._passes * d / e2
+            self._shift = bits.discrete_laplace(_rounded(d / e1))
+        else:
+            self._each = Fraction(settings["per_round"])
+            self._query = 4 * d / self._each
+            self._threshold = _rounded(2 * d / self._each)
+        self._query = _rounded(self._query)
+
+    @property
+    def open(self) -> bool:
+        """Whether one more round, passed at worst, fits."""
+        return self._passes > 0 if self._sparse else self._each <= self._left
+
+    def first_above(self, utilities: list[int], proposal: float) -> int | None:
+        """The first candidate whose noisy utility reaches the noisy threshold; None if none does."""
+        if proposal > 1.0 + 1e-12:
+            return None  # a utility cannot exceed 1: public, free
+        level = math.floor(proposal * self._shards * UNIT)
+        level += self._shift if self._sparse else self._bits.discrete_laplace(self._threshold)
+        for index, utility in enumerate(utilities):
+            if utility + self._bits.discrete_laplace(self._query) >= level:
+                self._passes -= 1
+                if not self._sparse:
+                    self._left -= self._each
+                return index
+        if not self._sparse:
+            self._left -= self._each / 2
+        return None
+
+
+def _rounded(scale: Fraction) -> Fraction:
+    """A scale with a short denominator, never smaller: scales are in units of 2^-20 of a score, so this is nothing."""
+    return Fraction(math.ceil(scale))
+
+
+class ThresholdSearch(ShardSearch):
+    """All candidates known in advance."""
+
+    def choose(self) -> int | None:
+        settings, utilities = self._settings, self.utilities()
+        gate = Gate(settings, self.sensitivity(), Bits(self._randomness, "choice"))
+        elastic = Elastic(settings["start"], settings["granularity"])
+        chosen: int | None = None
+        while elastic.step > 0 and gate.open:
+            passed = gate.first_above(utilities, elastic.proposal())
+            chosen = chosen if passed is None else passed
+            elastic.answer(passed is not None)
+        return chosen
+
+
+class BatchSearch:
+    """Candidates in batches, one round for each: Ding et al., section 4.1."""
+
+    def __init__(self, plan: Plan, randomness: Randomness) -> None:
+        self._plan, self._settings, self._told = plan, plan.settings, Told()
+        space = space_from_json(plan.settings["space"])
+        if not isinstance(space, Candidates):
+            raise InvalidInput("Choosing by shards needs a list of candidates.")
+        self._space, self._shards = space, int(plan.settings["shards"])
+        validation = PrivateValidation.from_json(plan.settings["validation"])
+        self._gate = Gate(plan.settings, sensitivity_of(self._shards, validation), Bits(randomness, "choice"))
+        self._elastic = Elastic(plan.settings["start"], plan.settings["granularity"])
+        self._history: list[tuple[list[Params], int | None]] = []
+        self._chosen: Params | None = None
+        self._first = 0
+        self._batch = self._next()
+
+    def _next(self) -> list[Params]:
+        if not self._gate.open:
+            return []
+        size, name = int(self._settings["batch"]), self._settings["proposer"]
+        if name is None:
+            done = len(self._history) * size
+            return [dict(item) for item in self._space.items[done : done + size]]
+        if name not in _PROPOSERS:
+            raise InvalidInput(f"No proposer called {name!r} is registered; call register_proposer before resuming.")
+        offered = [dict(item) for item in _PROPOSERS[name](self._history)[:size]]
+        unknown = [item for item in offered if item not in self._space.items]
+        if unknown:
+            raise InvalidInput(f"A proposer may offer declared candidates only; got {unknown[0]!r}.")
+        return offered
+
+    def _indices(self) -> range:
+        return range(self._first, self._first + len(self._batch) * self._shards)
+
+    @property
+    def done(self) -> bool:
+        return not self._batch
+
+    def ask(self) -> list[Trial]:
+        k = self._shards
+        return self._told.ask(
+            part_trial(self._settings, self._first + s * k + i, item, Shard(k, i))
+            for s, item in enumerate(self._batch)
+            for i in range(k)
+        )
+
+    def tell(self, outcome: Outcome) -> None:
+        self._told.tell(outcome)
+        if not self._batch or not self._told.has(self._indices()):
+            return
+        k, scores = self._shards, self._told.scores
+        utilities = [
+            total_utility([scores[self._first + s * k + i] for i in range(k)]) for s in range(len(self._batch))
+        ]
+        passed = self._gate.first_above(utilities, self._elastic.proposal())
+        if passed is not None:
+            self._chosen = self._batch[passed]
+        self._elastic.answer(passed is not None)
+        self._elastic.step = max(1, self._elastic.step)  # the stream, not the step, ends the search
+        self._history.append((self._batch, passed))
+        self._first += len(self._batch) * k
+        self._batch = self._next()
+
+    def result(self) -> Selection:
+        if not self.done:
+            raise InvalidInput("The search is not done; tell every outcome first.")
+        final = final_trial(self._settings["final"], self._space, self._chosen or self._plan.default)
+        return Selection(None, dict(final.params), final)
+
+
+@register_search(Threshold.name)
+def _start(plan: Plan, randomness: Randomness) -> ThresholdSearch | BatchSearch:
+    return (ThresholdSearch if plan.settings["batch"] is None else BatchSearch)(plan, randomness)

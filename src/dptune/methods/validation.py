@@ -1,0 +1,85 @@
+"""Private validation: scores on records of the private data itself, noised and paid for.
+
+A coin sends every record to training or to validation; the score is (number right + noise) / M with a public M.
+To a validation record a run is one Gaussian count, to a training record the score is post-processing, so the whole
+costs ``parallel(select(base), select(Gaussian))`` (``docs/theorems/parallel.md``): nearly free. An unnoised score
+must never exist outside the methods whose utilities have low sensitivity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dptune._validate import real
+from dptune.accounting import Cost, Gaussian
+from dptune.accounting.calibrate import calibrate_noise
+from dptune.errors import InvalidInput
+from dptune.methods.base import Budget, Params
+from dptune.methods.parts import Coin, DataPart
+
+__all__ = ["PrivateValidation", "validation_of"]
+
+
+@dataclass(frozen=True)
+class PrivateValidation:
+    """Hold back each record with probability ``fraction``; ``denominator`` is a public constant, about the number
+    of records held back. ``noise`` is the deviation of the noise on the count; None lets the planner choose."""
+
+    fraction: float
+    denominator: float
+    noise: float | None = None
+
+    def __post_init__(self) -> None:
+        hint = "It is the probability that a record is used for validation."
+        checked = real("fraction", self.fraction, 0, 1, low_open=True, high_open=True, hint=hint)
+        object.__setattr__(self, "fraction", checked)
+        hint = "It is a public constant; use the expected number of validation records."
+        object.__setattr__(self, "denominator", real("denominator", self.denominator, 1, 1e12, hint=hint))
+        if self.noise is not None:
+            object.__setattr__(self, "noise", real("noise", self.noise, 0.05, 1e6))
+
+    def chosen(self, budget: Budget, choose: Callable[[Cost], Cost]) -> PrivateValidation:
+        """With the least noise for which choosing by the noisy counts alone stays within the budget."""
+        if self.noise is not None:
+            return self
+        noise = calibrate_noise(lambda level: choose(Gaussian(level)), budget.epsilon, budget.delta)
+        return PrivateValidation(self.fraction, self.denominator, noise)
+
+    @property
+    def cost(self) -> Gaussian:
+        """What one score costs a validation record."""
+        if self.noise is None:
+            raise InvalidInput("The noise of the validation has not been chosen yet; plan first.")
+        return Gaussian(self.noise)
+
+    def split(self, part: DataPart) -> tuple[DataPart, DataPart]:
+        """The records of a part that are trained on, and those that are held back."""
+        coin = Coin(self.fraction, True, "validation")
+        return part.and_(Coin(self.fraction, False, "validation")), part.and_(coin)
+
+    def describe(self) -> Params:
+        """As plain JSON values."""
+        return {"fraction": self.fraction, "denominator": self.denominator, "noise": self.noise}
+
+    @staticmethod
+    def from_json(data: Any) -> PrivateValidation | None:
+        """The inverse of :meth:`describe`; None stays None."""
+        if data is None:
+            return None
+        return PrivateValidation(data["fraction"], data["denominator"], data["noise"])
+
+
+def validation_of(trainer: Any, given: PrivateValidation | None) -> PrivateValidation | None:
+    """The validation that a plan uses; refuses a trainer that says it has no way of scoring privately."""
+    if given is not None:
+        return given
+    missing = object()
+    public = getattr(trainer, "validation", missing)
+    if public is None and getattr(trainer, "holdout", None) is None:
+        raise InvalidInput(
+            "The trainer has neither public validation records nor a private holdout, so its score would be an unpaid "
+            "release. Give the method validation=PrivateValidation(fraction, denominator)."
+        )
+    return None

@@ -1,0 +1,293 @@
+"""The planner: which method for this trainer, space and budget, and why; and all methods side by side.
+
+Subset tuning is the default when there are enough records, random stopping otherwise (``docs/choosing.md``); the
+explanation gives the numbers that decided. Everything is computed from public descriptions: no data is touched.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dptune._validate import integer, real
+from dptune.accounting import DpSgd, Geometric, Runs
+from dptune.accounting.cost import cost_from_json
+from dptune.errors import BudgetExceeded, InvalidInput
+from dptune.methods import (
+    Adaptive,
+    Budget,
+    Naive,
+    NoisyBest,
+    Plan,
+    PrivateValidation,
+    RandomGuess,
+    RandomStopping,
+    Subset,
+    Threshold,
+    Vote,
+)
+from dptune.methods.models import flip_choices, threshold_choices, top_share, vote_choices
+from dptune.spaces import Candidates, Domain
+
+__all__ = ["Advice", "Compared", "choose", "compare", "default_validation", "public_records", "tune"]
+
+_TOP = 0.05
+_LEAST_TUNING_RECORDS = 500
+_FRACTIONS = (0.1, 0.2)
+_REPEATS = 400
+_CLIENT_DEVIATION = 0.2
+_VALIDATION_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A plan and, in one paragraph, why this one."""
+
+    plan: Plan
+    method: Any
+    explanation: str
+
+
+def default_validation(trainer: Any, records: int | None) -> PrivateValidation | None:
+    """Private validation on a tenth of the records, if the trainer says that it has no public ones."""
+    missing = object()
+    if getattr(trainer, "validation", missing) is not None or getattr(trainer, "holdout", None) is not None:
+        return None
+    if records is None:
+        raise InvalidInput(
+            "The trainer has no public validation records, so scores must come from private ones; say how many records "
+            "there are (a public number), or give a method with validation=PrivateValidation(...)."
+        )
+    return PrivateValidation(_VALIDATION_SHARE, max(1.0, _VALIDATION_SHARE * records))
+
+
+def public_records(trainer: Any) -> int | None:
+    """The number of records that a DP-SGD trainer declares publicly: its denominator over its sampling rate."""
+    settings = getattr(trainer, "settings", None)
+    batch, rate = getattr(settings, "batch_size", None), getattr(settings, "sampling_rate", None)
+    if not isinstance(batch, int | float) or not isinstance(rate, int | float) or rate <= 0:
+        return None
+    return max(1, round(batch / rate))
+
+
+def tune(
+    trainer: Any,
+    space: Domain,
+    data: Any,
+    epsilon: float,
+    delta: float,
+    *,
+    records: int | None = None,
+    runs: Runs | None = None,
+    explain: Callable[[str], None] | None = print,
+    **options: Any,
+) -> Any:
+    """Tune in one call: the planner picks the method, says why, and the sealed runner releases the winner.
+
+    ``options`` go to the runner (``ledger``, ``dataset``, ``out``, ...). The explanation comes before data is touched.
+    """
+    advice = choose(trainer, space, Budget(epsilon, delta), records=records, runs=runs)
+    if explain is not None:
+        explain(advice.explanation)
+    return importlib.import_module("dptune.sealed.run").run(advice.plan, trainer, data, **options)
+
+
+def choose(
+    trainer: Any, space: Domain, budget: Budget, *, records: int | None = None, runs: Runs | None = None
+) -> Advice:
+    """Pick a method and explain it. ``records`` is the public number of records; a DP-SGD trainer implies one.
+
+    Offers are random stopping and subset tuning; the least noise per record trained on wins.
+    """
+    records = public_records(trainer) if records is None else integer("records", records, 1)
+    law, many = runs or Geometric(10), runs or Geometric(30)
+    whole = RandomStopping(space, law, validation=default_validation(trainer, records))
+    offers: list[tuple[str, Any, Plan]] = []
+    reasons: list[str] = []
+    refused: BudgetExceeded | None = None
+    try:
+        offers.append((f"random stopping with {law} runs on all records", whole, whole.plan(budget, trainer)))
+    except BudgetExceeded as error:
+        refused = error
+    fraction = _fraction(records)
+    if records is not None and fraction is not None:
+        share = max(1, round(fraction * records))
+        subset = Subset(RandomStopping(space, many, validation=default_validation(trainer, share)), fraction)
+        try:
+            what = f"{many} runs on a share of {fraction:g}, then training on the rest"
+            offers.append((what, subset, subset.plan(budget, trainer)))
+        except BudgetExceeded as error:
+            refused = refused or error
+    if not offers:
+        raise refused or BudgetExceeded("No method fits this budget; raise epsilon.")
+    if records is None:
+        reasons.append("Subset tuning was not considered because the number of records was not given.")
+    elif fraction is None:
+        reasons.append(f"With {records} records a random part would be too small to tune on.")
+    name, method, plan = min(offers, key=lambda offer: _worth(offer[1], offer[2]))
+    return Advice(
+        plan, method, _explain(name, plan, offers, reasons, trainer, space, budget, law if method is whole else many)
+    )
+
+
+def _fraction(records: int | None) -> float | None:
+    """The share to tune on: a tenth of many records, a fifth of fewer, none of too few."""
+    for share in _FRACTIONS:
+        if records is not None and share * records >= _LEAST_TUNING_RECORDS:
+            return share
+    return None
+
+
+def _worth(method: Any, plan: Plan) -> tuple[float, float]:
+    """Least noise for the records that the released model saw; where noise cannot be tuned, least price."""
+    seen = method.final_share if isinstance(method, Subset) else 1.0
+    return ((plan.noise_multiplier or 0.0) / seen, plan.price())
+
+
+def _explain(
+    name: str, plan: Plan, offers: Sequence[tuple[str, Any, Plan]], reasons: list[str], trainer: Any, space: Domain,
+    budget: Budget, law: Runs,
+) -> str:  # fmt: skip
+    noise = plan.noise_multiplier
+    said = f"Chosen: {name}. The total, tuning included, is epsilon {plan.price():.4g} at delta {budget.delta:g}"
+    parts = [f"{said}, with noise {noise:.4g} in every run." if noise is not None else f"{said}."]
+    others = [
+        f"{other} needs {rival.noise_multiplier:.4g}"
+        for other, _, rival in offers
+        if rival is not plan and rival.noise_multiplier
+    ]
+    if others and noise is not None:
+        parts.append(f"At the same budget {'; '.join(others)}.")
+    try:
+        single = RandomGuess(space).plan(budget, trainer).noise_multiplier
+        if single is not None:
+            parts.append(f"A single untuned run could use {single:.4g}.")
+    except (BudgetExceeded, InvalidInput):
+        pass
+    parts.append(
+        f"About {law.expected:g} configurations are tried in expectation; one of the best 5 % is among them with "
+        f"probability {law.hit_probability(_TOP):.2f}."
+    )
+    validation = plan.settings.get("validation") or plan.settings.get("inner", {}).get("settings", {}).get("validation")
+    if validation:
+        parts.append(
+            f"No public validation records were given, so a share of {validation['fraction']:g} of the tuning records "
+            f"is held back and scores are noised by {validation['noise'] / validation['denominator']:.2g}: paid on the "
+            "side, at no extra epsilon."
+        )
+    parts.append(
+        "Adaptive sampling was not chosen: it hits any set at most as often as C times more uniform runs, and those "
+        "are usually cheaper in privacy; it can save compute."
+    )
+    return " ".join([*parts, *reasons])
+
+
+# All methods at one budget.
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One method at the common budget."""
+
+    name: str
+    noise: float | None
+    epsilon: float
+    expected_runs: float
+    gradients: float | None
+    top: float
+    top_high: float | None
+    note: str = ""
+
+
+def _passes(plan: Plan) -> float:
+    """Gradient evaluations per record of one training on everything."""
+    base = plan.settings.get("base") or plan.settings["final"]["base"]
+    cost = cost_from_json(base["kinds"][0]["cost"])
+    parts = getattr(cost, "parts", (cost,))
+    found = [part.sampling_rate * part.steps for part in parts if isinstance(part, DpSgd)]
+    return max(found, default=1.0)
+
+
+def compare(
+    trainer: Any,
+    candidates: Candidates,
+    budget: Budget,
+    *,
+    runs: Runs,
+    records: int,
+    fraction: float = 0.1,
+    density: tuple[float, float] = (0.75, 2.0),
+    shards: int = 100,
+    clients: int = 100,
+    votes: int = 5,
+    share: float = 0.1,
+    seed: int = 0,
+) -> list[Compared]:
+    """Every method at one budget: noise, runs, gradient evaluations, chance of one of the best 5 %.
+
+    For shards and votes the chance holds under a stated model: utilities uniform on (0, 1); a client's score
+    deviates by 0.2. A method that does not fit the budget is listed with the reason.
+    """
+    n = integer("records", records, 1)
+    real("share", share, 0, 1, low_open=True, high_open=True)
+    count = len(candidates)
+    hit = runs.hit_probability(_TOP)
+    c, big_c = density
+    range_ = (runs.hit_probability(c * _TOP), runs.hit_probability(min(1.0, big_c * _TOP)))
+    m, q = runs.expected, fraction
+    rng = np.random.default_rng(seed)
+    uniform = rng.random((_REPEATS, count))
+    kb = share * budget.epsilon * shards
+    k = min(votes, count - 1)
+
+    def voted(plan: Plan) -> float:
+        chosen = vote_choices(uniform, clients, k, plan.settings["sigma"], _CLIENT_DEVIATION, rng)
+        return top_share(uniform, chosen, _TOP)
+
+    stopping = RandomStopping(candidates, runs)
+    entries: list[tuple[str, Any, float, Any]] = [
+        ("random guess", RandomGuess(candidates), 1.0, lambda _: (_TOP, None)),
+        ("naive composition", Naive(candidates), float(count), lambda _: (1.0, None)),
+        ("random stopping", stopping, m, lambda _: (hit, None)),
+        ("adaptive", Adaptive(candidates, runs, density=density), m, lambda _: range_),
+        ("subset, rest", Subset(stopping, q), m * q + 1 - q, lambda _: (hit, None)),
+        ("subset, all", Subset(stopping, q, final="all"), m * q + 1, lambda _: (hit, None)),
+        (
+            "threshold, rounds",
+            Threshold(candidates, shards, share=share),
+            count + 1.0,
+            lambda _: (top_share(uniform, threshold_choices(uniform, kb, 0.02, "rounds", rng), _TOP), None),
+        ),
+        (
+            "threshold, sparse",
+            Threshold(candidates, shards, share=share, variant="sparse"),
+            count + 1.0,
+            lambda _: (top_share(uniform, threshold_choices(uniform, kb, 0.02, "sparse", rng), _TOP), None),
+        ),
+        (
+            "noisy best",
+            NoisyBest(candidates, shards, share=share),
+            count + 1.0,
+            lambda _: (top_share(uniform, flip_choices(uniform, kb, rng), _TOP), None),
+        ),
+        ("vote", Vote(candidates, k, clients, share=share), count + 1.0, lambda plan: (voted(plan), None)),
+    ]
+    rows = []
+    for name, method, trainings, chance in entries:
+        try:
+            plan = method.plan(budget, trainer)
+        except BudgetExceeded as error:
+            rows.append(Compared(name, None, math.inf, math.nan, None, math.nan, None, str(error)))
+            continue
+        low, high = chance(plan)
+        note = "model" if name.startswith(("threshold", "noisy", "vote")) else ""
+        if name == "adaptive":
+            note = "any rule"
+        gradients = trainings * n * _passes(plan)
+        rows.append(Compared(name, plan.noise_multiplier, plan.price(), plan.expected_runs, gradients, low, high, note))
+    return rows

@@ -1,0 +1,131 @@
+"""The terms of a run: what must hold before it begins, and what is stored so that it continues under the same terms.
+
+Everything here happens before the charge and looks at no record, but for the keyed fingerprint by which the ledger
+notices the same data under two names; the fingerprint never leaves the ledger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dptune.accounting import Cost
+from dptune.errors import Corrupt, InvalidInput
+from dptune.methods.base import Plan, plan_from_json
+from dptune.sealed._files import storage_errors, write_durable
+from dptune.sealed._quiet import silence
+from dptune.sealed.randomness import Randomness
+from dptune.sealed.vault import Vault
+
+__all__ = ["Terms", "check_run", "check_trainer", "fingerprint", "preflight", "terms_of"]
+
+DATA_KINDS = ("private", "public", "synthetic")
+
+
+def check_run(plan: Plan, trainer: Any, seed: int | None, data_is: str) -> None:
+    """Refuse what cannot be run, before anything is written."""
+    if not isinstance(plan, Plan):
+        raise InvalidInput(f"'plan' must come from a method's .plan(budget, trainer); got {plan!r}.")
+    check_trainer(trainer)
+    if data_is not in DATA_KINDS:
+        raise InvalidInput(f"'data_is' must be one of {', '.join(DATA_KINDS)}; got {data_is!r}.")
+    if seed is not None and data_is == "private":
+        raise InvalidInput(
+            "A fixed seed gives no privacy, so a rehearsal needs data that is marked: data_is='synthetic' or 'public'."
+        )
+    if not plan.guaranteed and seed is None:
+        raise InvalidInput(
+            f"The method {plan.method!r} gives no privacy; it runs only as a rehearsal (seed=...) on public or "
+            f"synthetic data."
+        )
+    if plan.guaranteed and plan.price() > plan.budget.epsilon:
+        raise InvalidInput("The plan costs more than its own budget; plan again.")
+
+
+def check_trainer(trainer: Any) -> None:
+    """A trainer has ``cost(params)`` and ``fit(params, data, rng)``."""
+    if not callable(getattr(trainer, "fit", None)):
+        raise InvalidInput("The trainer has no fit(params, data, rng). Decorate a function with dpt.trainer(cost=...).")
+    if not callable(getattr(trainer, "cost", None)):
+        raise InvalidInput(
+            "The trainer declares no cost, so its privacy cannot be accounted. Give it cost(params), or use "
+            "dpt.trainer(cost=...)."
+        )
+
+
+class _Hash:
+    """A file that keeps only the keyed hash of what is written."""
+
+    def __init__(self, key: bytes) -> None:
+        self.state = hashlib.blake2b(key=key, digest_size=32)
+
+    def write(self, content: Any) -> int:
+        self.state.update(content)
+        return memoryview(content).nbytes
+
+
+def fingerprint(data: Any, ledger: Path) -> str | None:
+    """A keyed fingerprint of the records: the same data under two names is noticed, nobody else can compare.
+
+    The key is beside the ledger in a file that only its owner can read.
+    """
+    path = ledger.with_name(ledger.name + ".key")
+    with storage_errors("The ledger's key"):
+        if not path.is_file():
+            write_durable(path, secrets.token_bytes(32))
+        hashed = _Hash(path.read_bytes()[:64])
+    try:
+        pickle.Pickler(hashed, protocol=4).dump(data)
+    except Exception:
+        return None  # data that cannot be pickled cannot be compared
+    return hashed.state.hexdigest()
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What was agreed before the run began; stored in the vault, so that a run continues under the same terms."""
+
+    plan: Plan
+    run: str  # the run's own name
+    charge: str  # that of its charge: the same, unless the charge was committed earlier
+    ledger: str | None  # None in a rehearsal
+    dataset: str
+    data_is: str
+    release_at: str | None
+    replay: str
+    fingerprint: str | None
+    job: dict[str, Any] | None
+
+    def describe(self) -> dict[str, Any]:
+        return {**self.__dict__, "plan": self.plan.describe()}
+
+
+def terms_of(vault: Vault) -> Terms:
+    try:
+        facts = vault.facts()
+        stored = facts["terms"]
+        return Terms(**{**stored, "plan": plan_from_json(stored["plan"])})
+    except (KeyError, TypeError, ValueError, InvalidInput):
+        raise Corrupt(f"The vault in {vault.path.parent} is damaged. Restore the run folder from a backup.") from None
+
+
+def preflight(plan: Plan, trainer: Any, randomness: Randomness) -> None:
+    """The trainer must declare what the plan paid for; otherwise every trial would fail after the charge."""
+    with silence(Path(os.devnull)):
+        trials = plan.start(randomness).ask()
+    for trial in trials[:8]:
+        declared = trial.extra.get("cost")
+        if declared is None:
+            continue  # low-sensitivity utilities: the training itself is not released
+        stated = trainer.cost(trial.params)
+        if not isinstance(stated, Cost):
+            raise InvalidInput(f"The trainer's cost(params) must return a cost such as DpSgd(...); got {stated!r}.")
+        if stated.describe() != declared:
+            raise InvalidInput(
+                "The trainer declares another cost than the one in the plan; plan again with this trainer."
+            )

@@ -1,0 +1,195 @@
+"""The ledger's rule: which charges, chosen after seeing earlier releases, still fit a budget.
+
+Implements ``docs/theorems/filter.md`` (privacy.md, section 8): every charge carries a Renyi curve, rounded up, and
+the mass of its infinite losses; a fixed mixture of Renyi filters (Feldman and Zrnic 2021; Lecuyer 2021) admits it
+or not. It must never admit a charge by convolving loss distributions, unless all of them were fixed before the
+first release.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptune._validate import real
+from dptune.accounting.cost import Cost, operand
+from dptune.errors import InvalidInput
+from dptune.sealed._renyi import divergences
+
+__all__ = ["Curve", "Filter", "curve_of", "renyi_curve"]
+
+Array = NDArray[np.float64]
+
+ORDERS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0)
+_SHARE = 0.01  # of the budget's delta, kept for infinite losses
+_CHARGES = 1e4  # how many charges that share should last for
+_SPREAD = 0.7  # of the weights, in log(order - 1)
+_FLOOR = 0.002  # weight that every order gets
+_GUARD = 1e-9  # relative outward step of every stored number
+
+
+def _up(value: float) -> float:
+    return value * (1.0 + _GUARD) if value > 0.0 else 0.0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Renyi divergences at fixed orders, in the worse direction, and the probability of an infinite loss."""
+
+    values: tuple[float, ...]
+    infinite: float
+
+    def __add__(self, other: Curve) -> Curve:
+        """The sum, rounded up."""
+        pairs = zip(self.values, other.values, strict=True)
+        return Curve(
+            tuple(math.nextafter(a + b, math.inf) if b else a for a, b in pairs),
+            math.nextafter(self.infinite + other.infinite, math.inf) if other.infinite else self.infinite,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        return {"values": list(self.values), "infinite": self.infinite}
+
+
+def curve_from_json(data: dict[str, Any]) -> Curve:
+    """The inverse of :meth:`Curve.describe`."""
+    return Curve(tuple(float(v) for v in data["values"]), float(data["infinite"]))
+
+
+@lru_cache(maxsize=256)
+def curve_of(cost: Cost, orders: tuple[float, ...], cut: float) -> Curve:
+    """The charge of a cost: an upper bound at every order, infinite losses (and tails below ``cut``) apart."""
+    grid = np.array(orders)
+    if len(grid) == 0 or grid[0] <= 1.0 or (np.diff(grid) <= 0).any():
+        raise InvalidInput(f"Renyi orders must be above 1 and increasing; got {orders!r}.")
+    pair = operand(cost)
+    found = [divergences(pair, grid, cut)]
+    if not pair.symmetric:
+        found.append(divergences(pair.flip(), grid, cut))
+    worst = np.max([values for values, _ in found], axis=0)
+    infinite = max(mass for _, mass in found)
+    return Curve(tuple(_up(float(v)) for v in worst), _up(infinite))
+
+
+def renyi_curve(cost: Cost, orders: Sequence[float], cut: float = 1e-13) -> Curve:
+    """Upper bounds on the Renyi divergences of a cost; tails of probability below ``cut`` count as infinite."""
+    if not isinstance(cost, Cost):
+        raise InvalidInput(f"'cost' must be a cost such as DpSgd(...) or select(...); got {cost!r}.")
+    return curve_of(cost, tuple(float(a) for a in orders), real("cut", cut, 1e-16, 1e-3))
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A mixture of Renyi filters for one budget. Orders and weights are fixed when the budget is."""
+
+    epsilon: float
+    delta: float
+    orders: tuple[float, ...]
+    weights: tuple[float, ...]
+    infinite: float  # the part of delta that infinite losses may use
+
+    @classmethod
+    def of(cls, epsilon: float, delta: float) -> Filter:
+        """The filter of a budget: weight near the order that Gaussian charges would use best."""
+        epsilon = real("epsilon", epsilon, 0, 500, low_open=True)
+        delta = real("delta", delta, 1e-9, 1, high_open=True, hint="A common choice is 1e-5.")
+        log = math.log(1.0 / delta)
+        mu = math.sqrt(2.0 * log + 2.0 * epsilon) - math.sqrt(2.0 * log)
+        best = math.sqrt(2.0 * log) / mu
+        distance = np.log((np.array(ORDERS) - 1.0) / best) / _SPREAD
+        weights = np.exp(-0.5 * distance**2)
+        weights = weights / max(weights.sum(), 1e-300) + _FLOOR
+        weights /= weights.sum() * (1.0 + 1e-12)
+        return cls(epsilon, delta, ORDERS, tuple(float(w) for w in weights), _SHARE * delta)
+
+    def __post_init__(self) -> None:
+        if math.fsum(self.weights) > 1.0 or min(self.weights) <= 0.0 or len(self.weights) != len(self.orders):
+            raise InvalidInput("The weights of a filter must be positive, one for each order, with a sum of at most 1.")
+
+    @property
+    def cut(self) -> float:
+        """Tails of this probability may count as infinite in one charge."""
+        return max(self.infinite / _CHARGES, 1e-15)
+
+    @property
+    def nothing(self) -> Curve:
+        """No charge at all."""
+        return Curve((0.0,) * len(self.orders), 0.0)
+
+    def curve(self, cost: Cost) -> Curve:
+        """What a cost charges here."""
+        return curve_of(cost, self.orders, self.cut)
+
+    @cached_property
+    def _shift(self) -> Array:
+        return np.array(self.orders) - 1.0
+
+    def delta_at(self, spent: Curve, epsilon: float) -> float:
+        """What charges with this sum may have cost in delta at ``epsilon`` (infinite losses: the whole share).
+
+        With M(l) = sum_a w_a exp((a - 1)(l - R_a)), a supermartingale along every adaptive sequence, the finite
+        losses contribute at most sup over l >= epsilon of (1 - exp(epsilon - l)) / M(l).
+        """
+        sums = np.array(spent.values)
+        logs = np.log(np.array(self.weights))
+        # Above ``top`` one order alone makes 1 / M smaller than anything anyone asks for.
+        top = float(np.min(sums + (700.0 - logs) / self._shift))
+        top = max(top, epsilon + 1e-6)
+        near = epsilon + np.geomspace(1e-6, max(top - epsilon, 2e-6), 1500)
+        edges = np.concatenate([[epsilon], near])
+        terms = logs + self._shift * (edges[:, None] - sums)
+        largest = terms.max(axis=1)
+        growth = largest + np.log(np.exp(terms - largest[:, None]).sum(axis=1))
+        # Between two edges: the numerator at the right one, the denominator at the left one.
+        bounds = -np.expm1(epsilon - edges[1:]) * np.exp(-np.maximum(growth[:-1], -700.0))
+        beyond = math.exp(-max(float(growth[-1]), -700.0))
+        return self.infinite + max(float(bounds.max()), beyond) * (1.0 + _GUARD)
+
+    def admits(self, spent: Curve) -> bool:
+        """Whether a sum of charges stays within the budget."""
+        return spent.infinite <= self.infinite and self.delta_at(spent, self.epsilon) <= self.delta
+
+    def epsilon_spent(self, spent: Curve) -> float:
+        """The epsilon that the filter answers for so far, at its delta; 0 if nothing was charged."""
+        if not any(spent.values) and spent.infinite == 0.0:
+            return 0.0
+        if spent.infinite > self.infinite:
+            return math.inf
+        low, high = 0.0, 1.0
+        while self.delta_at(spent, high) > self.delta:
+            low, high = high, 2.0 * high
+            if high > 1e4:
+                return math.inf
+        for _ in range(24):
+            middle = 0.5 * (low + high)
+            if self.delta_at(spent, middle) > self.delta:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "orders": list(self.orders),
+            "weights": list(self.weights),
+            "infinite": self.infinite,
+        }
+
+
+def filter_from_json(data: dict[str, Any]) -> Filter:
+    """The inverse of :meth:`Filter.describe`."""
+    return Filter(
+        float(data["epsilon"]),
+        float(data["delta"]),
+        tuple(float(a) for a in data["orders"]),
+        tuple(float(w) for w in data["weights"]),
+        float(data["infinite"]),
+    )

@@ -1,0 +1,95 @@
+"""Randomness of a sealed run: everything random is a function of one 32-byte secret and a label.
+
+The secret comes from the operating system and is expanded by keyed BLAKE2b, so that a run that was cut off can be
+continued without drawing anything again (``docs/sealed_runs.md``). The secret must never be printed, logged or
+released: together with a released model it would remove the noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+
+import numpy as np
+
+from dptune._validate import integer
+from dptune.errors import InvalidInput
+
+__all__ = ["SEED_BYTES", "Label", "Randomness"]
+
+Label = str | int
+
+SEED_BYTES = 32
+_BLOCK = 64
+_PERSON = b"dptune sealed"
+_REHEARSAL = b"dptune rehearsal: anyone can guess this seed"
+_UNIFORM_BITS = 128
+
+
+def _encode(label: tuple[Label, ...]) -> bytes:
+    """An injective encoding: type, length and text of every part."""
+    parts = []
+    for part in label:
+        if isinstance(part, bool) or not isinstance(part, str | int):
+            raise InvalidInput(f"A label of randomness is made of texts and whole numbers; got {part!r}.")
+        text = str(part).encode()
+        parts.append(b"%s%d:" % (b"s" if isinstance(part, str) else b"i", len(text)) + text)
+    return b"".join(parts)
+
+
+class Randomness:
+    """Independent streams, one for each label. Equal secrets and labels give equal values."""
+
+    __slots__ = ("_secret",)
+
+    def __init__(self, secret: bytes) -> None:
+        if not isinstance(secret, bytes) or len(secret) != SEED_BYTES:
+            raise InvalidInput(f"A secret of randomness must be {SEED_BYTES} bytes. Use Randomness.fresh().")
+        self._secret = secret
+
+    @classmethod
+    def fresh(cls) -> Randomness:
+        """A new secret from the operating system."""
+        return cls(secrets.token_bytes(SEED_BYTES))
+
+    @classmethod
+    def rehearsal(cls, seed: int) -> Randomness:
+        """A secret that is none: for rehearsals and tests, never for a guarantee."""
+        number = integer("seed", seed, 0, 2**64 - 1)
+        return cls(hashlib.blake2b(_REHEARSAL + b"%d" % number, digest_size=SEED_BYTES).digest())
+
+    def __repr__(self) -> str:
+        return "Randomness(secret)"
+
+    def secret(self) -> bytes:
+        """The secret itself, for the vault and for workers inside the seal; never for anything else."""
+        return self._secret
+
+    def _bytes(self, count: int, purpose: bytes, label: tuple[Label, ...]) -> bytes:
+        message = purpose + b"/" + _encode(label)
+        blocks = [
+            hashlib.blake2b(block.to_bytes(8, "big") + message, key=self._secret, person=_PERSON).digest()
+            for block in range(-(-count // _BLOCK))
+        ]
+        return b"".join(blocks)[:count]
+
+    def child(self, *label: Label) -> Randomness:
+        """Randomness for one purpose, from which nothing about its parent or its siblings follows."""
+        return Randomness(self._bytes(SEED_BYTES, b"child", label))
+
+    def integer_bits(self, n: int, *label: Label) -> int:
+        """A uniform whole number of ``n`` bits."""
+        width = integer("n", n, 1)
+        count = -(-width // 8)
+        return int.from_bytes(self._bytes(count, b"bits %d" % width, label), "big") >> (8 * count - width)
+
+    def uniform(self, *label: Label) -> float:
+        """A uniform in the open interval (0, 1), fine near 0 (128 bits)."""
+        value = math.ldexp(self.integer_bits(_UNIFORM_BITS, "uniform", *label) + 0.5, -_UNIFORM_BITS)
+        return min(max(value, math.ldexp(0.5, -_UNIFORM_BITS)), math.nextafter(1.0, 0.0))
+
+    def generator(self, *label: Label) -> np.random.Generator:
+        """A counter-based generator (Philox 4x64-10) whose key and counter are secret."""
+        words = np.frombuffer(self._bytes(48, b"generator", label), dtype=np.uint64)
+        return np.random.Generator(np.random.Philox(key=words[:2], counter=words[2:6]))

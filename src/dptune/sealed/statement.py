@@ -1,0 +1,166 @@
+"""The privacy statement: what was released, what it costs, and under which assumptions, for people and for machines.
+
+Written from the plan, the ledger's receipt and what the user declared, all of it public; nothing here may come from
+the vault (no score, no count, no duration). ``docs/statement.md`` explains every line to a data-protection officer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from dptune.methods.base import Plan
+from dptune.sealed.ledger import Receipt
+
+__all__ = ["WATERMARK", "Facts", "statement_markdown"]
+
+WATERMARK = "NO GUARANTEE"
+
+_RANDOMNESS = {
+    "sealed": "32 bytes from the operating system, expanded by keyed BLAKE2b (one independent stream for each purpose; "
+    "numerical noise by Philox 4x64-10 under a secret 128-bit key). The bytes were destroyed at release.",
+    "rehearsal": "a fixed seed that anybody can repeat.",
+}
+_RULES = {
+    "fixed": "exact composition (privacy loss distributions) of charges fixed before the first release",
+    "renyi": "a Renyi filter, which also holds for charges chosen after seeing earlier releases",
+    "none": "none: a rehearsal is not charged",
+}
+_REPLAYS = {
+    "exact": "yes, checked in a rehearsal",
+    "inexact": "NO: a rehearsal gave two different results from the same generator, so a trial that was cut off is "
+    "trained "
+    "again with fresh noise. The guarantee then also assumes that interruptions do not depend on the data.",
+    "unknown": "not checked. If it does not, a trial that was cut off is trained again with fresh noise, and the "
+    "guarantee "
+    "also assumes that interruptions do not depend on the data.",
+}
+ALWAYS = (
+    "The trainer's declared cost covers everything that it returns, its score included, and whether it fails.",
+    "Nothing but the files of the release leaves: the vault, its timing and its size stay with the curator.",
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything public about a run that is released."""
+
+    plan: Plan
+    params: dict[str, Any]
+    dataset: str
+    unit: str
+    epsilon: float
+    epsilon_lower: float | None
+    receipt: Receipt | None  # None in a rehearsal
+    budget: tuple[float, float] | None  # of the data set
+    model: str | None  # file name
+    released: str  # public time
+    release_at: str | None
+    replay: str
+    data_is: str
+
+    @property
+    def mode(self) -> str:
+        return "rehearsal" if self.receipt is None else "sealed"
+
+    def describe(self) -> dict[str, Any]:
+        """The content of ``release.json``."""
+        guaranteed = self.receipt is not None
+        return {
+            "params": self.params,
+            "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
+            "delta": self.plan.budget.delta,
+            "epsilon_lower": self.epsilon_lower,
+            "method": self.plan.method,
+            "dataset": self.dataset,
+            "guarantee": guaranteed,
+            "watermark": None if guaranteed else WATERMARK,
+            "mode": self.mode,
+            "data": self.data_is,
+            "unit": self.unit,
+            "neighbours": f"add or remove one {self.unit}",
+            "theorem": self.plan.theorem,
+            "assumptions": [*self.plan.assumptions, *ALWAYS],
+            "replay": self.replay,
+            "randomness": _RANDOMNESS[self.mode],
+            "noise_multiplier": self.plan.noise_multiplier,
+            "budget": {"epsilon": self.plan.budget.epsilon, "delta": self.plan.budget.delta},
+            "dataset_budget": None if self.budget is None else {"epsilon": self.budget[0], "delta": self.budget[1]},
+            "ledger": None
+            if self.receipt is None
+            else {
+                "rule": self.receipt.rule,
+                "entry": self.receipt.number,
+                "head": self.receipt.head,
+                "charge": self.receipt.charge,
+            },
+            "model": self.model,
+            "released": self.released,
+            "release_at": self.release_at,
+            "files": ["release.json", "statement.md", "plan.json", *([self.model] if self.model else [])],
+        }
+
+
+def _amount(value: float | None) -> str:
+    return "none can be stated" if value is None or not math.isfinite(value) else f"{value:.4f}"
+
+
+def statement_markdown(facts: Facts) -> str:
+    """The same for people."""
+    plan, receipt = facts.plan, facts.receipt
+    sealed = receipt is not None
+    lines = [f"# Privacy statement: {facts.dataset}", ""]
+    if not sealed:
+        lines += [
+            f"**{WATERMARK}. This is a rehearsal on {facts.data_is} data with a fixed seed; nothing below protects "
+            f"anybody.**",
+            "",
+        ]
+    lines += [
+        f"Everything in this release together is **({_amount(facts.epsilon)}, {plan.budget.delta:g})-differentially "
+        f"private**: "
+        "the tuning, the choice of the configuration and the training of the released model."
+        if sealed
+        else f"A sealed run of the same plan would state epsilon {_amount(facts.epsilon)} at delta "
+        f"{plan.budget.delta:g}.",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| Data set | {facts.dataset} |",
+        f"| Unit of privacy | one {facts.unit} |",
+        f"| Neighbouring data sets | differ by adding or removing one {facts.unit} |",
+        f"| Epsilon, delta | {_amount(facts.epsilon)}, {plan.budget.delta:g} |",
+        f"| Lower certificate | {_amount(facts.epsilon_lower)} (a mechanism that this account admits really costs "
+        f"that much) |",
+        f"| Method | {plan.method} |",
+        f"| Theorem | {plan.theorem} |",
+        f"| Noise multiplier of a training | "
+        f"{'varies' if plan.noise_multiplier is None else f'{plan.noise_multiplier:.4f}'} |",
+        f"| Randomness | {_RANDOMNESS[facts.mode]} |",
+        f"| Rule of admission | {_RULES['none' if receipt is None else receipt.rule]} |",
+    ]
+    if facts.budget is not None:
+        lines.append(f"| Budget of the data set | epsilon {facts.budget[0]:g}, delta {facts.budget[1]:g} |")
+    if receipt is not None:
+        lines.append(f"| Ledger | entry {receipt.number}, head `{receipt.head}` |")
+    lines += [
+        f"| Public time of release | {facts.released} |",
+        "",
+        "## What was released",
+        "",
+        f"* the configuration: `{json.dumps(facts.params, sort_keys=True)}`",
+        f"* the model trained with it: `{facts.model}`"
+        if facts.model
+        else "* no model (the public default was chosen)",
+        "* the plan (`plan.json`), which was made before any record was read, and this statement",
+        "",
+        "Not released: scores, the number of trainings, failures, timings, other models.",
+        "",
+        "## What this rests on",
+        "",
+    ]
+    lines += [f"* {sentence}" for sentence in (*plan.assumptions, *ALWAYS)]
+    lines += [f"* The trainer draws its randomness from the generator it is given alone: {_REPLAYS[facts.replay]}", ""]
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Conformance suites for methods and executors that others write."""

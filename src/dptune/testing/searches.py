@@ -1,0 +1,118 @@
+"""Conformance of tuning methods: what every plan and every search must do, whoever wrote it.
+
+Call :func:`check_method` from your tests with a method of your own. The randomness here is seeded and gives no privacy:
+it must never serve a run on private data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dptune.methods.base import (
+    Budget,
+    Method,
+    Outcome,
+    Plan,
+    Randomness,
+    Selection,
+    Trial,
+    plan_from_json,
+    trial_from_json,
+)
+from dptune.methods.execute import fit_trial
+
+__all__ = ["SeededRandomness", "check_method", "drive", "run_plan"]
+
+Score = Callable[[Trial], float]
+
+
+class SeededRandomness:
+    """Labelled randomness from a seed that anybody may know: for tests and rehearsals only."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def _digest(self, label: tuple[str | int, ...], counter: int = 0) -> bytes:
+        text = json.dumps([self._seed, counter, *label]).encode()
+        return hashlib.blake2b(text).digest()
+
+    def integer_bits(self, bits: int, *label: str | int) -> int:
+        """A uniform integer in [0, 2^bits)."""
+        blocks = b"".join(self._digest(label, counter) for counter in range(1, 2 + (bits - 1) // 512))
+        return int.from_bytes(blocks, "little") & ((1 << bits) - 1)
+
+    def uniform(self, *label: str | int) -> float:
+        """A uniform in (0, 1)."""
+        return (self.integer_bits(53, "uniform", *label) + 0.5) * 2.0**-53
+
+    def generator(self, *label: str | int) -> np.random.Generator:
+        """A generator for a label."""
+        words = np.frombuffer(self._digest(label)[:16], dtype=np.uint64)
+        return np.random.Generator(np.random.Philox(key=words))
+
+
+def drive(plan: Plan, randomness: Randomness, score: Score, *, reverse: bool = False) -> tuple[list[Trial], Selection]:
+    """Run a search to its end; ``reverse`` tells every batch in the opposite order."""
+    search = plan.start(randomness)
+    seen: list[Trial] = []
+    while trials := search.ask():
+        seen.extend(trials)
+        for trial in reversed(trials) if reverse else trials:
+            search.tell(Outcome(trial.index, score(trial)))
+    if not search.done:
+        raise AssertionError("a search that asks for nothing more must be done")
+    return seen, search.result()
+
+
+def run_plan(plan: Plan, trainer: Any, data: Any, randomness: Randomness) -> tuple[Selection, Any]:
+    """Train everything in this process, without any seal; returns the selection and the released model."""
+    models: dict[int, Any] = {}
+
+    def attempt(trial: Trial) -> float:
+        try:
+            models[trial.index], score = fit_trial(trainer, trial, data, randomness)
+        except Exception:
+            return -math.inf
+        return score
+
+    _, selection = drive(plan, randomness, attempt)
+    if selection.final is None:
+        return selection, models.get(-1 if selection.winner is None else selection.winner)
+    warm = selection.final.extra.get("warm_start")
+    start = None if warm is None else models[warm]
+    return selection, fit_trial(trainer, selection.final, data, randomness, start=start)[0]
+
+
+def check_method(method: Method, budget: Budget, trainer: Any, score: Score, seeds: range = range(5)) -> Plan:
+    """Raise AssertionError unless the plan fits the budget, survives JSON, and its searches can be resumed."""
+    plan = method.plan(budget, trainer)
+    if plan.guaranteed:
+        price = plan.price()
+        assert price <= budget.epsilon, f"the plan costs {price}, more than {budget.epsilon}"
+        assert price == plan.cost.epsilon(budget.delta), "the price is not the cost's epsilon"
+    stored = plan_from_json(plan.to_json())
+    assert stored.to_json() == plan.to_json(), "the plan does not survive JSON"
+    for seed in seeds:
+        _check_search(plan, stored, seed, score)
+    return plan
+
+
+def _check_search(plan: Plan, stored: Plan, seed: int, score: Score) -> None:
+    seen, chosen = drive(plan, SeededRandomness(seed), score)
+    indices = [trial.index for trial in seen]
+    assert len(set(indices)) == len(indices), "a trial was asked for twice"
+    for trial in seen:
+        assert trial_from_json(trial.to_json()) == trial, "a trial does not survive JSON"
+    again, same = drive(stored, SeededRandomness(seed), score, reverse=True)
+    assert sorted(again, key=lambda t: t.index) == sorted(seen, key=lambda t: t.index), "not the same trials again"
+    assert same == chosen, "not the same result again"
+    _, failed = drive(plan, SeededRandomness(seed), lambda trial: -math.inf)
+    assert failed.winner is None, "a failed trial won"
+    labels = [trial.seed_label for trial in seen] + ([] if chosen.final is None else [chosen.final.seed_label])
+    assert len(set(labels)) == len(labels), "two trainings share their randomness"

@@ -1,0 +1,284 @@
+"""``dptune tune``, ``resume``, ``ledger`` and ``demo`` from end to end, and what they say to bad input."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dptune.cli import main
+from dptune.sealed import Ledger
+
+JOB = """
+[data]
+name = "digits"
+validation = "test"
+[model]
+steps = 20
+batch_size = 128
+[space]
+learning_rate = {low = 0.1, high = 10.0, log = true}
+clip_norm = [0.3, 1.0]
+[method]
+name = "random-stopping"
+runs = "geometric:3"
+[budget]
+epsilon = 2.0
+delta = 1e-4
+[run]
+ledger = "h.ledger"
+dataset = "digits"
+workers = 1
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    path = tmp_path / "job.toml"
+    path.write_text(JOB)
+    return path
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    assert main(["ledger", "add", str(tmp_path / "h.ledger"), "digits", "--epsilon", "5", "--delta", "1e-4"]) == 0
+    return Ledger(tmp_path / "h.ledger")
+
+
+def _json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main([*arguments, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_job_from_a_file(job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    shown = _json(capsys, "tune", str(job), "--out", str(out))
+    release = json.loads((out / "release" / "release.json").read_text())
+    assert {"params", "epsilon", "delta", "epsilon_lower", "method", "dataset"} <= set(release)
+    assert shown["epsilon"] == release["epsilon"] <= 2.0
+    assert release["method"] == "random-stopping"
+    assert release["dataset"] == "digits"
+    assert 0.1 <= release["params"]["learning_rate"] <= 10.0
+    # The statement's epsilon is what the plan in the release costs.
+    priced = _json(capsys, "price", "--plan", str(out / "release" / "plan.json"))
+    assert (priced["epsilon"], priced["delta"]) == (release["epsilon"], release["delta"])
+
+    status = _json(capsys, "ledger", "show", str(ledger.path))
+    assert status["datasets"][0]["charges"] == 1
+    assert status["head"] == release["ledger"]["head"]
+    checked = _json(capsys, "ledger", "verify", str(ledger.path), "--statement", str(out / "release" / "release.json"))
+    assert checked["verified"] is True
+
+    assert main(["resume", str(out)]) == 0
+    assert "Nothing to do" in capsys.readouterr().out
+    assert _json(capsys, "resume", str(out))["resumed"] is False
+    assert main(["ledger", "show", str(ledger.path)]) == 0
+    assert "Renyi" in capsys.readouterr().out
+
+
+METHODS = {
+    "random-stopping": 'runs = "geometric:2"',
+    "adaptive": 'runs = "geometric:2"\ndensity = [0.8, 1.5]',
+    "subset": 'runs = "geometric:2"\nfraction = 0.2\ninner = "adaptive"\nfinal = "all"',
+    "noisy-best": "shards = 10\ngrid = 2",
+    "threshold": "shards = 10\ngrid = 2",
+    "vote": "clients = 10\nvotes = 2\ngrid = 2",
+    "naive": "grid = 2",
+    "random-guess": "",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", ["digits", "adult"])
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_and_its_price(tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str, data: str) -> None:
+    """The epsilon that a release states is the one that its plan costs."""
+    if (
+        data == "adult"
+        and not (Path(os.environ.get("DPTUNE_DATA", "../shared/data")) / "adult" / "adult.data").is_file()
+    ):
+        pytest.skip("DPTUNE_DATA has no adult/adult.data")
+    text = JOB.split("[method]", maxsplit=1)[0].replace('"digits"', f'"{data}"').replace("steps = 20", "steps = 15")
+    path = tmp_path / "job.toml"
+    path.write_text(f'{text}[method]\nname = "{method}"\n{METHODS[method]}\n[budget]\nepsilon = 3.0\ndelta = 1e-5\n')
+    out = tmp_path / "run"
+    release = _json(capsys, "tune", str(path), "--out", str(out), "--workers", "2")
+    priced = _json(capsys, "price", "--plan", str(out / "release" / "plan.json"))
+    assert priced["epsilon"] == release["epsilon"] <= 3.0
+    assert release["method"] == method
+    assert (release["model"] is not None) or release["params"]
+
+
+def test_flags_alone_with_private_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 600)
+    np.savez(tmp_path / "d.npz", x=rng.normal(size=(600, 5)) + y[:, None], y=y)
+    flags = [
+        "--data",
+        str(tmp_path / "d.npz"),
+        "--classes",
+        "2",
+        "--records",
+        "600",
+        "--epsilon",
+        "4",
+        "--delta",
+        "1e-4",
+    ]
+    flags += ["--method", "subset", "--runs", "geometric:2", "--fraction", "0.3", "--workers", "1"]
+    shown = _json(capsys, "tune", *flags, "--out", str(tmp_path / "run"))
+    assert shown["epsilon"] <= 4.0
+    assert any("private records, each held back" in text for text in shown["assumptions"])
+
+
+def test_without_a_method_the_planner_chooses_and_says_why(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.write_text(JOB.replace('name = "random-stopping"', "").replace('validation = "test"', ""))
+    capsys.readouterr()
+    assert main(["tune", str(job), "--out", str(tmp_path / "run")]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Chosen: ")
+    assert "held back" in printed
+    assert ledger.status("digits").charges == 1
+
+
+def test_a_rehearsal_says_so(job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "r")
+    shown = _json(capsys, "tune", str(job), "--out", out, "--seed", "4", "--data-is", "public")
+    assert shown["watermark"] == "NO GUARANTEE"
+    assert shown["replay"] == "exact"
+    assert ledger.status("digits").charges == 0
+
+
+def test_a_job_that_was_killed_is_resumed(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.write_text(JOB.replace("steps = 20", "steps = 4000").replace("geometric:3", "tnb:1,3"))
+    out = tmp_path / "run"
+    command = [sys.executable, "-c", "from dptune.cli import main; main()", "tune", str(job), "--out", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while process.poll() is None and ledger.status("digits").charges == 0:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    printed, complained = process.communicate()
+    assert (printed, complained) == (b"", b"")
+    assert process.returncode == -signal.SIGKILL
+    shown = _json(capsys, "resume", str(out))
+    assert shown["epsilon"] <= 2.0
+    assert ledger.status("digits").charges == 1
+    with contextlib.closing(sqlite3.connect(out / "vault" / "run.db")) as database:
+        rows = database.execute("SELECT count(*), count(DISTINCT number) FROM outcomes").fetchone()
+    assert rows[0] == rows[1] >= 1
+
+
+def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
+    text = capsys.readouterr().out
+    assert "Privacy statement: digits" in text
+    assert "accuracy of the released model" in text
+    release = json.loads((tmp_path / "demo" / "release" / "release.json").read_text())
+    assert release["method"] == "subset"
+    assert release["epsilon_lower"] <= release["epsilon"] <= 3.0
+
+
+BAD = [
+    ("low = 0.1, high = 10.0", "low = 10.0, high = 0.1", "'low' must be below 'high'"),
+    ('name = "random-stopping"', 'name = "grid"', "Unknown method 'grid'"),
+    ("delta = 1e-4", "", "no 'delta'"),
+    ("epsilon = 2.0", "epsilon = -1.0", "'epsilon' must"),
+    ("epsilon = 2.0", "epsilon = 30.0", "would exceed the budget of 'digits'"),
+    ('dataset = "digits"', 'dataset = "mnist"', "no data set 'mnist'"),
+    ('ledger = "h.ledger"', 'ledger = "none.ledger"', "There is no ledger"),
+    ('name = "digits"\n', 'name = "cifar"\n', "no data set called 'cifar'"),
+    ('name = "digits"\n', "", "exactly one of"),
+    ("[budget]", "[buget]", "no section [buget]"),
+    ("steps = 20", "epochs = 20", "no field 'epochs'"),
+    ('runs = "geometric:3"', 'runs = "uniform:3"', "Cannot read the runs"),
+    ('runs = "geometric:3"', "shards = 3", "no setting 'shards'"),
+    ('name = "random-stopping"', "fraction = 0.1", "belongs to a method"),
+    ("clip_norm = [0.3, 1.0]", "clip_norm = 3", "must be a list of choices"),
+    ("steps = 20", 'trainer = "nowhere:trainer"', "cannot be imported"),
+    ("workers = 1", "seed = 3", "rehearsal needs data that is marked"),
+    ("workers = 1", 'executor = "slurm"', "must be 'processes' or 'ray'"),
+    ("workers = 1", 'release_at = "soon"', "release_at"),
+    ("[data]", "[data", "is no TOML"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), BAD, ids=[message for _, _, message in BAD])
+def test_bad_input_is_one_line_and_charges_nothing(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, message: str
+) -> None:
+    job.write_text(JOB.replace(old, new))
+    capsys.readouterr()
+    assert main(["tune", str(job), "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert message in said.err
+    assert not (tmp_path / "run").exists()
+    assert ledger.status("digits").charges == 0
+
+
+def test_a_trainer_without_cost(job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine_without_cost.py").write_text(
+        "class T:\n    def fit(self, p, d, r): return None, 0.0\ntrainer = T()\n"
+    )
+    job.write_text(JOB.replace("steps = 20", 'trainer = "mine_without_cost:trainer"'))
+    assert main(["tune", str(job), "--out", str(tmp_path / "run")]) == 2
+    assert "declares no cost" in capsys.readouterr().err
+    assert ledger.status("digits").charges == 0
+
+
+def test_damaged_files_are_one_line(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger.path.write_bytes(b"no database" * 1000)
+    for arguments in (
+        ["tune", str(job), "--out", str(tmp_path / "run")],
+        ["ledger", "show", str(ledger.path)],
+        ["ledger", "verify", str(ledger.path)],
+        ["resume", str(tmp_path / "nothing")],
+    ):
+        capsys.readouterr()
+        assert main(arguments) == 2
+        said = capsys.readouterr()
+        assert said.err.count("\n") == 1
+        assert said.out == ""
+    assert not (tmp_path / "run").exists()
+
+
+FULL = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)
+from dptune.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("limit", [100, 3000, 30_000])
+def test_a_full_disk_is_one_line_and_loses_nothing(job: Path, ledger: Ledger, tmp_path: Path, limit: int) -> None:
+    """No file may grow beyond the limit, as on a disk that is full: writing fails in the ledger or in the vault."""
+    before = ledger.path.read_bytes()
+    command = [sys.executable, "-c", FULL, str(limit), "tune", str(job), "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "Nothing was lost" in done.stderr
+    assert ledger.path.read_bytes() == before
+    assert ledger.verify() == ledger.head
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,130 @@
+"""Worker processes: one thread each, output in the vault, dead workers replaced, nothing outlives its owner."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.sealed.toy import DATA, ToyTrainer
+
+from dptune.errors import InvalidInput
+from dptune.executors import Processes, Result, Session, Task, Work
+from dptune.methods.base import Trial
+
+
+def _work(vault: Path, trainer: Any) -> Work:
+    return Work(trainer, DATA, b"k" * 32, vault)
+
+
+def _next(session: Session) -> Result:
+    result = None
+    while result is None:
+        result = session.wait(1.0)
+    return result
+
+
+def _task(index: int, **params: Any) -> Task:
+    return Task(index, Trial(index, params, seed_label=("t", index)).to_json())
+
+
+class Looking:
+    """Returns what a worker sees of its surroundings."""
+
+    def fit(self, params: Mapping[str, Any], data: Any, rng: Any) -> tuple[Any, float]:
+        print("hello from the worker")
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TMPDIR")
+        return {name: os.environ[name] for name in names} | {"cwd": str(Path.cwd())}, 1.0
+
+
+def test_a_worker_has_one_thread_and_lives_in_the_vault(tmp_path: Path) -> None:
+    session = Processes(1).open(_work(tmp_path, Looking()))
+    session.submit(_task(0))
+    result = _next(session)
+    session.close()
+    assert result.model is not None
+    seen = pickle.loads(result.model)
+    assert seen["OMP_NUM_THREADS"] == seen["OPENBLAS_NUM_THREADS"] == "1"
+    assert Path(seen["TMPDIR"]).parent == Path(seen["cwd"]).parent == tmp_path
+    assert "hello from the worker" in (tmp_path / "output" / "worker-0.log").read_text()
+
+
+def test_a_function_of_a_script_can_be_sent(tmp_path: Path) -> None:
+    class Local:
+        def fit(self, params: Mapping[str, Any], data: Any, rng: np.random.Generator) -> tuple[Any, float]:
+            return {}, float(np.sum(data)) + params["x"]
+
+    session = Processes(1).open(_work(tmp_path, Local()))
+    session.submit(_task(3, x=0.25))
+    result = _next(session)
+    session.close()
+    assert (result.index, result.score, result.error) == (3, DATA.sum() + 0.25, None)
+
+
+def test_a_dead_worker_is_reported_and_replaced(tmp_path: Path) -> None:
+    session = Processes(1).open(_work(tmp_path, ToyTrainer(die_below=1.5)))
+    session.submit(_task(0, x=1.2))
+    assert _next(session).died
+    session.submit(_task(1, x=1.8))
+    assert _next(session).score > 0
+    session.close()
+    session.close()
+
+
+def test_at_most_as_many_tasks_as_workers(tmp_path: Path) -> None:
+    session = Processes(1).open(_work(tmp_path, ToyTrainer(seconds=5)))
+    session.submit(_task(0, x=1.2))
+    with pytest.raises(InvalidInput, match="busy"):
+        session.submit(_task(1, x=1.2))
+    assert session.wait(0.01) is None
+    session.close()
+
+
+OWNER = textwrap.dedent("""
+    import sys, time
+    from pathlib import Path
+    from dptune.executors import Processes, Task, Work
+    from dptune.methods.base import Trial
+    from tests.sealed.toy import DATA, ToyTrainer
+    session = Processes(2).open(Work(ToyTrainer(seconds=60), DATA, b"k" * 32, Path(sys.argv[1])))
+    for index in range(2):
+        session.submit(Task(index, Trial(index, {"x": 1.5}).to_json()))
+    print(*(worker.process.pid for worker in session.workers), flush=True)
+    time.sleep(60)
+""")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_workers_die_with_their_owner(tmp_path: Path) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    pids = [int(word) for word in owner.stdout.readline().split()]
+    assert len(pids) == 2
+    assert all(_alive(pid) for pid in pids)
+    os.kill(owner.pid, signal.SIGKILL)
+    owner.wait()
+    owner.stdout.close()
+    until = time.monotonic() + 20
+    while any(_alive(pid) for pid in pids) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(_alive(pid) for pid in pids)
+
+
+def test_bad_numbers_of_workers_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="workers"):
+        Processes(0)

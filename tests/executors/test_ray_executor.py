@@ -1,0 +1,106 @@
+"""Ray: same winner as processes, nothing that counts trials, a worker killed in the middle."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sqlite3
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.sealed.toy import DATA, ToyTrainer, toy_plan
+
+from dptune.errors import InvalidInput
+from dptune.executors import Processes
+from dptune.sealed import load_release, read_vault, run
+
+ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+
+from dptune.executors.ray import Ray  # noqa: E402 - after the skip
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_distant_cluster_must_be_trusted() -> None:
+    with pytest.raises(InvalidInput, match="trusted"):
+        Ray(2, address="ray.example:6379")
+
+
+def test_same_seed_same_winner_on_either_executor(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"seed": 11, "data_is": "synthetic"}
+    plan = toy_plan(count=7, final=True)
+    there = run(plan, ToyTrainer(), DATA, out=tmp_path / "ray", executor=Ray(2), **options)
+    here = run(plan, ToyTrainer(), DATA, out=tmp_path / "here", executor=Processes(2), **options)
+    assert there.params == here.params
+    assert there.model["total"] == here.model["total"]
+    assert read_vault(tmp_path / "ray", "test").scores == read_vault(tmp_path / "here", "test").scores
+    assert there.details["replay"] == "exact"
+
+
+def _workers() -> list[int]:
+    """Processes that train for actors, on this machine."""
+    listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return [int(line.split()[0]) for line in listing.splitlines() if "dptune.executors._worker --host" in line]
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def _finished(run_folder: Path) -> int:
+    """How many trials are over, as the vault knows."""
+    database = run_folder / "vault" / "run.db"
+    if not database.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        return int(connection.execute("SELECT count(*) FROM outcomes").fetchone()[0])
+
+
+@pytest.mark.parametrize("victim", ["worker", "actor"])
+def test_a_worker_killed_in_the_middle_changes_nothing(tmp_path: Path, victim: str) -> None:
+    options: dict[str, Any] = {"seed": 12, "data_is": "synthetic"}
+    plan = toy_plan(count=12)
+    calm = run(plan, ToyTrainer(), DATA, out=tmp_path / "calm", executor=Processes(2), **options)
+    killed: list[int] = []
+
+    def kill() -> None:
+        while _finished(tmp_path / "shaken") < 3:
+            time.sleep(0.1)
+        pid = _workers()[0]
+        killed.append(pid if victim == "worker" else _parent(pid))
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    shaken = run(plan, ToyTrainer(seconds=1.0), DATA, out=tmp_path / "shaken", executor=Ray(2), **options)
+    killer.join()
+    assert killed
+    assert shaken.params == calm.params
+    assert read_vault(tmp_path / "shaken", "test").scores == read_vault(tmp_path / "calm", "test").scores
+    assert sum(read_vault(tmp_path / "shaken", "test").deaths.values()) <= 1
+
+
+def test_ray_sees_the_same_whatever_the_number_of_trials(tmp_path: Path) -> None:
+    """Folder of the session: the same files, and no score as text or bytes; the task table has one row per actor."""
+    seen = []
+    for count in (1, 9):
+        temporary = Path(os.environ.get("TMPDIR", "/tmp")) / f"r{os.getpid()}{count}"
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=str(temporary))
+        try:
+            out = tmp_path / str(count)
+            run(toy_plan(count=count), ToyTrainer(shout=True), DATA, out=out, executor=Ray(2))
+        finally:
+            ray.shutdown()
+        scores = read_vault(out, "test").scores.values()
+        files = [path for path in temporary.rglob("*") if path.is_file()]
+        content = b"\n".join(path.read_bytes() for path in files)
+        assert not any(repr(score).encode() in content for score in scores)
+        assert load_release(out).method == "toy"
+        logs = sorted(path.name.split("-")[0] for path in files if path.suffix in (".out", ".err"))
+        seen.append(logs)
+    assert seen[0] == seen[1]

@@ -1,0 +1,62 @@
+"""The paper's figures: simulated success rates against two independent simulations, and a small Figure 4."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dptune.federated._linear import LinearBank
+from dptune.federated.reproduce import hype_fig2, hype_fig4, hype_scales
+
+
+def test_figure_2_at_a_quarter_of_the_budget() -> None:
+    # Reference: .96, 1.00 and .83 (two independent simulations, to .01); 1,000 repetitions have deviations below .012,
+    # so five of them and .01 is rarer than one in a million.
+    table = hype_fig2(votes=(1, 5, 25), epsilons=(0.25,), repetitions=1000, seed=3)
+    success = {row["votes"]: float(row["success"]) for row in table.as_dicts()}
+    assert success[1] == pytest.approx(0.96, abs=0.01 + 5 * 0.0062)
+    assert success[5] > 0.99
+    assert success[25] == pytest.approx(0.83, abs=0.01 + 5 * 0.0119)
+    assert [row["sigma"] for row in table.as_dicts()] == pytest.approx([18.789, 42.01, 93.94], abs=0.01)
+
+
+def test_voting_for_all_is_guessing() -> None:
+    table = hype_fig2(clients=20, candidates=20, good=5, votes=(20,), epsilons=(1.0,), repetitions=2000)
+    assert float(table.as_dicts()[0]["success"]) == pytest.approx(0.25, abs=5 * 0.0097)
+
+
+def test_the_papers_five_scales() -> None:
+    rows = hype_scales().as_dicts()
+    assert [row["exact"] for row in rows] == pytest.approx([97.24, 42.01, 22.24, 11.80, 4.40], abs=0.005)
+    # Its own account, over all orders, gives its list to within five percent.
+    assert [row["by Renyi"] for row in rows] == pytest.approx([row["paper"] for row in rows], rel=0.05)
+    assert all(float(row["ring epsilon"]) <= float(row["epsilon"]) for row in rows)
+    assert all(float(row["eps if variance"]) > 2 * float(row["epsilon"]) for row in rows)
+
+
+def test_candidates_trained_together_equal_candidates_trained_alone() -> None:
+    rng = np.random.default_rng(0)
+    x, y = LinearBank.inputs(rng.random((90, 6))), rng.integers(0, 3, 90)
+    candidates = [{"lr": 0.5, "decay": 1.0, "momentum": 0.9}, {"lr": 0.01, "decay": 0.1, "momentum": 0.0}]
+    both = LinearBank(candidates, 6, 3)
+    together = both.train(both.start(), x, y, epochs=range(3), batch=16, rng=np.random.default_rng(1))
+    for i, candidate in enumerate(candidates):
+        one = LinearBank([candidate], 6, 3)
+        alone = one.train(one.start(), x, y, epochs=range(3), batch=16, rng=np.random.default_rng(1))
+        np.testing.assert_allclose(together[:, 3 * i : 3 * i + 3], alone, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_figure_4_on_adult() -> None:
+    pytest.importorskip("dptune.training.datasets", reason="the trainers are not installed")
+    root = Path(os.environ.get("DPTUNE_DATA", "../shared/data"))
+    if not (root / "adult").exists():
+        pytest.skip("the Adult files are not there; set DPTUNE_DATA")
+    table = hype_fig4(datasets=["adult"], clients=[50], partitions=["iid"], epsilons=[3.0], repetitions=5)
+    (row,) = table.as_dicts()
+    assert float(row["opt"]) > 0.83
+    assert float(row["guess"]) < float(row["eps 3"]) <= float(row["opt"])
+    assert float(row["eps 3"]) > float(row["opt"]) - 0.02

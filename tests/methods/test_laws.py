@@ -1,0 +1,371 @@
+"""The released winner's law matches the theory, method by method, on toys with known laws.
+
+Chi-square at level 1e-6 on seeded runs: a false alarm cannot come from chance, only from a change of code, and then has
+probability 1e-6.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, chi2_contingency, chisquare
+
+from dptune.accounting import Binomial, Gaussian, Geometric, Logarithmic, NegativeBinomial, Poisson, Runs
+from dptune.accounting.shards import ElasticRounds
+from dptune.methods import Adaptive, Budget, NoisyBest, PrivateValidation, RandomStopping, Subset, Threshold, Vote
+from dptune.methods.base import Outcome, Plan, Trial
+from dptune.methods.execute import fit_trial
+from dptune.methods.parts import ALL, Client, Coin, DataPart, Shard, records
+from dptune.methods.projection import project
+from dptune.methods.surrogate import register_rule
+from dptune.methods.threshold import Elastic
+from dptune.methods.voting import VoteSearch
+from dptune.spaces import Space
+from dptune.testing.searches import SeededRandomness, drive, run_plan
+
+LEVEL = 1e-6
+BUDGET = Budget(50.0, 1e-5)
+ITEMS = Space.of([{"x": i} for i in range(5)], prior=[1, 2, 3, 2, 2])
+RUNS = [Geometric(4), Logarithmic(4), NegativeBinomial(2.5, 4), Poisson(2), Binomial(4, 0.6)]
+
+
+class Toy:
+    """A fixed cost: nothing to calibrate, so plans are quick."""
+
+    def cost(self, params: dict[str, Any]) -> Gaussian:
+        return Gaussian(4.0)
+
+    def fit(self, params: dict[str, Any], data: Any, rng: Any) -> tuple[Any, float]:
+        return params, float(params["x"])
+
+
+def _with_runs(plan: Plan, runs: Runs) -> Plan:
+    """The same plan with another law of runs; its cost is not what these tests are about."""
+    settings = {**plan.settings, "runs": runs.describe()}
+    if "inner" in settings:
+        inner = settings["inner"]
+        settings["inner"] = {**inner, "settings": {**inner["settings"], "runs": runs.describe()}}
+    return replace(plan, settings=settings)
+
+
+def _winners(plan: Plan, n: int, score: Any) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for seed in range(n):
+        _, selection = drive(plan, SeededRandomness(seed), score)
+        found[-1 if selection.winner is None and selection.final is None else selection.params["x"]] += 1
+    return found
+
+
+def _agrees(seen: Counter[int], law: dict[int, float]) -> None:
+    n = sum(seen.values())
+    assert math.fsum(law.values()) == pytest.approx(1, abs=1e-9)
+    values = [v for v in law if law[v] * n > 1e-9]
+    assert set(seen) <= set(values)
+    assert chisquare([seen[v] for v in values], [law[v] * n for v in values]).pvalue > LEVEL
+
+
+def _selected(runs: Runs, masses: list[float]) -> dict[int, float]:
+    """Best of K draws from masses in increasing order of score: differences of the generating function."""
+    reached = np.concatenate([[0.0], np.cumsum(masses)])
+    values = runs.generating(np.minimum(reached, 1.0))
+    return {-1: float(values[0]), **{i: float(d) for i, d in enumerate(np.diff(values))}}
+
+
+@pytest.mark.parametrize("runs", RUNS, ids=str)
+def test_random_stopping_releases_the_best_of_k(runs: Runs) -> None:
+    plan = _with_runs(RandomStopping(ITEMS, Geometric(4)).plan(BUDGET, Toy()), runs)
+    _agrees(_winners(plan, 1500, lambda trial: float(trial.params["x"])), _selected(runs, list(ITEMS.prior)))
+
+
+@pytest.mark.parametrize("runs", RUNS, ids=str)
+def test_hits_match_the_generating_function(runs: Runs) -> None:
+    plan, n = _with_runs(RandomStopping(ITEMS, Geometric(4)).plan(BUDGET, Toy()), runs), 1500
+    hits = 0
+    for seed in range(n):
+        trials = plan.start(SeededRandomness(seed)).ask()
+        hits += any(trial.params["x"] == 4 for trial in trials)
+    assert binomtest(hits, n, runs.hit_probability(ITEMS.prior[4])).pvalue > LEVEL
+
+
+def test_ties_are_broken_evenly_and_failures_never_win() -> None:
+    plan = _with_runs(RandomStopping(ITEMS, Geometric(4)).plan(BUDGET, Toy()), Binomial(3, 1.0))
+    seen = _winners(plan, 3000, lambda trial: -math.inf if trial.params["x"] == 2 else 0.0)
+    alive = 1 - ITEMS.prior[2]
+    none = ITEMS.prior[2] ** 3
+    law = {i: (1 - none) * w / alive for i, w in enumerate(ITEMS.prior) if i != 2}
+    _agrees(seen, {-1: none, **law})
+
+
+# Adaptive sampling.
+
+register_rule("fixed slope", lambda seen, scores, points: np.exp(3 * points[:, 0]))
+register_rule("follow the best", lambda seen, scores, points: np.exp(-9 * abs(points[:, 0] - seen[scores.argmax(), 0])))
+
+
+def test_adaptive_without_room_is_random_stopping() -> None:
+    runs = Geometric(3)
+    plan = Adaptive(ITEMS, runs, density=(1.0, 1.0), rule="fixed slope").plan(BUDGET, Toy())
+    _agrees(_winners(plan, 700, lambda trial: float(trial.params["x"])), _selected(runs, list(ITEMS.prior)))
+
+
+def test_adaptive_law_by_enumeration() -> None:
+    """Two certain runs: the first from the prior, the second from the projected law given the first."""
+    density = (0.6, 1.8)
+    plan = Adaptive(ITEMS, Geometric(2), density=density, rule="follow the best").plan(BUDGET, Toy())
+    plan = _with_runs(plan, Binomial(2, 1.0))
+    prior = np.array(ITEMS.prior)
+    codes = np.arange(5) / 4
+    law = dict.fromkeys(range(-1, 5), 0.0)
+    for first in range(5):
+        second = project(np.exp(-9 * abs(codes - codes[first])) * prior, prior, density)
+        assert (second / prior > 1.7).any()  # really adaptive
+        for other in range(5):
+            law[max(first, other)] += prior[first] * second[other]
+    _agrees(_winners(plan, 2000, lambda trial: float(trial.params["x"])), law)
+
+
+def test_no_history_leaves_the_box() -> None:
+    """Whatever the scores: the law that the Gaussian process search draws from stays within [c, C] times the prior."""
+    density = (0.7, 2.2)
+    plan = _with_runs(Adaptive(ITEMS, Geometric(2), density=density, beta=1e4).plan(BUDGET, Toy()), Binomial(12, 1.0))
+    prior = np.array(ITEMS.prior)
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        search: Any = plan.start(SeededRandomness(seed))
+        law = search.law
+        kept: list[Any] = []
+
+        def spy(points: Any, base: Any, seen: int, law: Any = law, kept: Any = kept) -> Any:
+            found = law(points, base, seen)
+            kept.append(found / found.sum() / prior)
+            return found
+
+        search.law = spy
+        while trials := search.ask():
+            for trial in trials:
+                search.tell(Outcome(trial.index, float(rng.normal() * 10.0 ** rng.integers(-3, 4))))
+        ratios = np.array(kept)
+        assert ratios.shape == (12, 5)
+        assert ratios.min() >= density[0]
+        assert ratios.max() <= density[1]
+        assert np.ptp(ratios[-1]) > 0.5
+
+
+# Shards and votes.
+
+
+def test_noisy_best_is_permute_and_flip() -> None:
+    budget = Budget(3.0, 1e-5)
+    items = Space.of([{"x": i} for i in range(4)])
+    plan = NoisyBest(items, 10, share=0.3).plan(budget, Toy())
+    quality = [0.9, 0.5, 0.5, 0.1]
+    heads = [math.exp(0.9 * 10 * (q - 0.9) / 2) for q in quality]
+    law = dict.fromkeys(range(4), 0.0)
+    for order in itertools.permutations(range(4)):
+        left = 1 / 24
+        for i in order:
+            law[i] += left * heads[i]
+            left *= 1 - heads[i]
+    _agrees(_winners(plan, 1500, lambda trial: quality[trial.params["x"]]), law)
+
+
+def _paper_rounds(utilities: list[float], k: int, total: float, *, e: float, g: float, rng: Any) -> int:
+    """Algorithm 1 with the filter, in floating point and numpy: written independently of the package."""
+    u, step, chosen, spent = 0.0, 1, -2, 0.0
+    while step and spent + e <= total * (1 + 1e-12):
+        passed = None
+        if u + step * g <= 1 + 1e-12:
+            level = u + step * g + rng.laplace(0, 2 / (k * e))
+            for s, value in enumerate(utilities):
+                if value + rng.laplace(0, 4 / (k * e)) >= level:
+                    passed = s
+                    break
+            spent += e / 2 if passed is None else e
+        if passed is None:
+            step //= 2
+        else:
+            chosen, u, step = passed, u + g * step, 2 * step
+    return chosen
+
+
+def test_threshold_is_the_filtered_algorithm() -> None:
+    """Two samples, one from the package and one from an independent implementation: contingency chi-square."""
+    items = Space.of([{"x": i} for i in range(5)])
+    plan = Threshold(items, 20, granularity=0.05, share=0.9, default={"x": 0}).plan(Budget(10, 1e-5), Toy())
+    quality = [0.2, 0.75, 0.5, 0.9, 0.35]
+    ours = _winners(plan, 700, lambda trial: quality[trial.params["x"]])
+    rng = np.random.default_rng(11)
+    each = plan.settings["per_round"]
+    theirs = Counter(max(0, _paper_rounds(quality, 20, 9.0, e=each, g=0.05, rng=rng)) for _ in range(1500))
+    table = np.array([[ours[i] for i in range(5)], [theirs[i] for i in range(5)]])
+    table = table[:, table.sum(axis=0) > 0]
+    assert chi2_contingency(table).pvalue > LEVEL
+    assert ours[3] > 140  # it does find the best
+
+
+@pytest.mark.parametrize("best", [0.0, 0.03, 0.5, 0.77, 0.999, 1.0])
+@pytest.mark.parametrize("granularity", [0.02, 0.1])
+def test_rounds_without_noise_are_the_formula(best: float, granularity: float) -> None:
+    elastic, rounds = Elastic(0.0, granularity), 0
+    while elastic.step:
+        elastic.answer(elastic.proposal() <= best + 1e-12)
+        rounds += 1
+    assert rounds == ElasticRounds(0.0, granularity).rounds(best)
+
+
+def test_much_budget_finds_the_best() -> None:
+    items = Space.of([{"x": i} for i in range(6)])
+    for method in (
+        Threshold(items, 40, granularity=0.02, share=0.9),
+        Threshold(items, 40, granularity=0.02, share=0.9, variant="sparse"),
+        NoisyBest(items, 40, share=0.9),
+        Vote(items, 1, 40, share=0.4),
+    ):
+        plan = method.plan(Budget(40, 1e-5), Toy())
+        seen = _winners(plan, 12, lambda trial: 0.2 + 0.12 * ((trial.params["x"] * 5) % 6))
+        assert seen[1] >= 10, plan.method
+
+
+def test_vote_adds_the_noise_that_is_priced() -> None:
+    """Three candidates, unanimous clients: the winner's law by summing over discrete Gaussians."""
+    items = Space.of([{"x": i} for i in range(3)])
+    plan = Vote(items, 1, 3, share=0.5).plan(Budget(2.0, 1e-3), Toy())
+    sigma = plan.settings["sigma"]
+    reach = int(12 * sigma)
+    x = np.arange(-reach, reach + 1)
+    pmf = np.exp(-(x**2) / (2 * sigma**2))
+    pmf /= pmf.sum()
+
+    def law_of(votes: list[int]) -> list[float]:
+        shifted = [np.concatenate([np.zeros(v), pmf, np.zeros(3 - v)]) for v in votes]
+        below = [np.concatenate([[0.0], np.cumsum(p)[:-1]]) for p in shifted]
+        out = []
+        for i in range(3):
+            a, b = (j for j in range(3) if j != i)
+            lost = shifted[i] * (below[a] * below[b])
+            one = shifted[i] * (shifted[a] * below[b] + below[a] * shifted[b]) / 2
+            both = shifted[i] * shifted[a] * shifted[b] / 3
+            out.append(float((lost + one + both).sum()))
+        return out
+
+    law = law_of([0, 3, 0])
+    seen = _winners(plan, 1500, lambda trial: 1.0 if trial.params["x"] == 1 else 0.0)
+    _agrees(seen, dict(enumerate(law)))
+
+
+def test_every_client_casts_exactly_k_votes() -> None:
+    items = Space.of([{"x": i} for i in range(6)])
+    plan = Vote(items, 2, 30).plan(BUDGET, Toy())
+    search = plan.start(SeededRandomness(0))
+    assert isinstance(search, VoteSearch)
+    for trial in search.ask():
+        search.tell(Outcome(trial.index, -math.inf if trial.index % 3 else 0.5))
+    assert sum(search.totals()) == 60
+
+
+# Parts of the data.
+
+
+def test_parts_are_independent_coins_and_labels() -> None:
+    n, source = 40_000, SeededRandomness(8)
+    inside = DataPart((Coin(0.1),)).index(n, None, source)
+    outside = DataPart((Coin(0.1, False),)).index(n, None, source)
+    assert sorted([*inside, *outside]) == list(range(n))
+    assert binomtest(len(inside), n, 0.1).pvalue > LEVEL
+    shards = [ALL.and_(Shard(7, i)).index(n, None, source) for i in range(7)]
+    assert sorted(np.concatenate(shards)) == list(range(n))
+    assert chisquare([len(s) for s in shards]).pvalue > LEVEL
+    both = ALL.and_(Coin(0.1), Shard(7, 2)).index(n, None, source)
+    assert binomtest(len(both), n, 0.1 / 7).pvalue > LEVEL
+
+
+def test_dirichlet_clients_partition_and_are_skewed() -> None:
+    labels = np.repeat(np.arange(4), 1000)
+    data = (np.arange(4000), labels)
+    source = SeededRandomness(9)
+    parts = [records(ALL.and_(Client(5, i, 0.3)), data, source) for i in range(5)]
+    assert sorted(np.concatenate([p[0] for p in parts])) == list(range(4000))
+    counts = np.array([[np.sum(p[1] == c) for c in range(4)] for p in parts])
+    assert chi2_contingency(counts + 1).pvalue < 1e-12  # skewed
+    even = np.array(
+        [[np.sum(records(ALL.and_(Client(5, i)), data, source)[1] == c) for c in range(4)] for i in range(5)]
+    )
+    assert chi2_contingency(even).pvalue > LEVEL
+
+
+class Sums:
+    """Remembers which records it saw; 'right' is a record's parity."""
+
+    def cost(self, params: dict[str, Any]) -> Gaussian:
+        return Gaussian(4.0)
+
+    def fit(self, params: dict[str, Any], data: Any, rng: Any) -> tuple[Any, float]:
+        return Seen(data), math.nan
+
+
+class Seen:
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def correct(self, data: Any) -> float:
+        return float((data % 2 == 0).sum())
+
+
+def test_subset_trains_and_validates_on_disjoint_records_and_scales_the_rate() -> None:
+    space = Space.of([{"lr": 0.1}, {"lr": 0.2}])
+    inner = RandomStopping(space, Geometric(3), validation=PrivateValidation(0.25, 250))
+    data = np.arange(5000)
+    for final, ratio in (("rest", 4.0), ("all", 5.0)):
+        plan = Subset(inner, 0.2, final=final, transfer="sgd").plan(Budget(5, 1e-5), Sums())
+        plan = _with_runs(plan, Binomial(3, 1.0))
+        source = SeededRandomness(4)
+        trials, selection = drive(plan, source, lambda trial: trial.params["lr"])
+        trained = records(trials[0].part, data, source)
+        held = records(DataPart(tuple(Coin(**_plain(c)) for c in trials[0].extra["validation"]["part"])), data, source)
+        assert selection.final is not None
+        after = records(selection.final.part, data, source)
+        assert not set(trained) & set(held)
+        assert (set(after) & (set(trained) | set(held)) == set()) == (final == "rest")
+        assert len(set(after) | set(trained) | set(held)) == 5000
+        assert abs(len(trained) - 750) < 150
+        assert selection.params["lr"] == pytest.approx(selection.final.extra["candidate"]["lr"] * ratio)
+        assert "validation" not in selection.final.extra
+        model = run_plan(plan, Sums(), data, source)[1]
+        assert len(model.data) == len(after)
+
+
+def _plain(condition: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in condition.items() if key != "kind"}
+
+
+def test_private_scores_are_noised_counts() -> None:
+    space = Space.of([{"lr": 0.1}, {"lr": 0.2}])
+    method = RandomStopping(space, Geometric(3), validation=PrivateValidation(0.5, 100, noise=3.0))
+    plan = _with_runs(method.plan(BUDGET, Sums()), Binomial(400, 1.0))
+    source, data = SeededRandomness(2), np.arange(400)
+    trials = plan.start(source).ask()
+    held = records(DataPart((Coin(0.5, True, "validation"),)), data, source)
+    exact = float((held % 2 == 0).sum())
+    scores = np.array([fit_trial(Sums(), trial, data, source)[1] for trial in trials]) * 100
+    z = (scores - exact) / 3.0
+    assert abs(z.mean()) < 5 / math.sqrt(400)
+    assert abs((z**2).mean() - 1) < 5 * math.sqrt(2 / 400)
+
+
+def test_a_trainer_with_another_cost_fails_the_trial() -> None:
+    plan = _with_runs(RandomStopping(ITEMS, Geometric(2)).plan(BUDGET, Toy()), Binomial(1, 1.0))
+    trial: Trial = plan.start(SeededRandomness(0)).ask()[0]
+    fit_trial(Toy(), trial, [1, 2], SeededRandomness(0))
+
+    class Cheat(Toy):
+        def cost(self, params: dict[str, Any]) -> Gaussian:
+            return Gaussian(3.0)
+
+    with pytest.raises(ValueError, match="another cost"):
+        fit_trial(Cheat(), trial, [1, 2], SeededRandomness(0))

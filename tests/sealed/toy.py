@@ -1,0 +1,140 @@
+"""A toy method and toy trainers for tests of the seal: K runs over random numbers, each a Gaussian mechanism."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dptune.accounting import Cost, Gdp, Geometric, select
+from dptune.methods.base import Budget, Outcome, Plan, Randomness, Selection, Trial, register_search
+
+MU = 0.5
+RUNS = Geometric(6)
+DATA = np.arange(40.0)
+
+
+@dataclass
+class ToySearch:
+    """Random stopping: all trials at once, the best wins, ties by an independent uniform."""
+
+    plan: Plan
+    randomness: Randomness
+    scores: dict[int, float] = field(default_factory=dict)
+    asked: bool = False
+
+    @property
+    def count(self) -> int:
+        fixed = self.plan.settings.get("count")
+        if fixed is not None:
+            return int(fixed)
+        u = self.randomness.uniform("K")
+        return 1 + math.floor(math.log(u) / math.log1p(-1.0 / RUNS.expected))
+
+    @property
+    def done(self) -> bool:
+        return self.asked and len(self.scores) == self.count
+
+    def ask(self) -> list[Trial]:
+        if self.asked:
+            return []
+        self.asked = True
+        trials = []
+        for index in range(self.count):
+            x = 1.0 + self.randomness.integer_bits(16, "candidate", index) / 2.0**16
+            trials.append(
+                Trial(index, {"x": x}, seed_label=("trial", index), extra={"cost": self.plan.settings["base"]})
+            )
+        return trials
+
+    def tell(self, outcome: Outcome) -> None:
+        assert outcome.index not in self.scores
+        self.scores[outcome.index] = outcome.score
+
+    def result(self) -> Selection:
+        alive = {i: s for i, s in self.scores.items() if s > -math.inf}
+        if not alive:
+            return Selection(None, self.plan.default)
+        winner = max(alive, key=lambda i: (alive[i], self.randomness.uniform("tie", i)))
+        x = 1.0 + self.randomness.integer_bits(16, "candidate", winner) / 2.0**16
+        final = None
+        if self.plan.settings.get("final"):
+            final = Trial(self.count, {"x": x}, seed_label=("final",), extra={"final": True})
+        return Selection(winner, {"x": x}, final)
+
+
+@register_search("toy")
+def _start(plan: Plan, randomness: Randomness) -> ToySearch:
+    return ToySearch(plan, randomness)
+
+
+def toy_plan(epsilon: float = 3.0, mu: float = MU, guaranteed: bool = True, **settings: Any) -> Plan:
+    """A plan of the toy method. ``count`` fixes K (for tests that need a certain number of trials)."""
+    cost: Cost = select(Gdp(mu), RUNS)
+    return Plan(
+        method="toy",
+        settings={"base": Gdp(mu).describe(), **settings},
+        cost=cost,
+        budget=Budget(epsilon, 1e-5),
+        noise_multiplier=1.0 / mu,
+        expected_runs=RUNS.expected,
+        theorem="docs/theorems/select.md",
+        assumptions=("The score is computed on public records.",),
+        default={"x": 0.0},
+        guaranteed=guaranteed,
+    )
+
+
+@dataclass(frozen=True)
+class ToyTrainer:
+    """Adds noise to a sum. The options make it slow, chatty, faulty, or blind to its generator."""
+
+    seconds: float = 0.0
+    fail_below: float = 0.0  # raise for x below this
+    die_below: float = 0.0  # kill the process for x below this
+    die_once: str = ""  # kill the process the first time this file is not there
+    shout: bool = False  # print scores to everything that is at hand
+    own_noise: bool = False  # ignore the generator
+    scale: float = 1.0
+
+    def cost(self, params: Mapping[str, Any]) -> Cost:
+        return Gdp(MU)
+
+    def fit(self, params: Mapping[str, Any], data: Any, rng: np.random.Generator) -> tuple[Any, float]:
+        time.sleep(self.seconds)
+        x = float(params["x"])
+        if x < self.fail_below:
+            raise RuntimeError(f"diverged at {x!r}")
+        if x < self.die_below:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.die_once and not Path(self.die_once).exists():
+            Path(self.die_once).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        noise = np.random.default_rng() if self.own_noise else rng
+        total = float(np.sum(data)) + noise.normal(0.0, 1.0 / MU)
+        score = self.scale * (total + x)
+        if self.shout:
+            _shout(score)
+        return {"total": np.array([total]), "x": np.array([x])}, score
+
+
+def _shout(score: float) -> None:
+    print("score", score, flush=True)
+    print("score", score, file=sys.stderr, flush=True)
+    logging.getLogger().warning("score %r", score)
+    warnings.warn(f"score {score!r}", stacklevel=1)
+    os.write(1, f"{score!r}\n".encode())
+    with tempfile.NamedTemporaryFile("wb", delete=False) as stream:
+        stream.write(np.float64(score).tobytes() + np.float32(score).tobytes())
+    Path("checkpoint.txt").write_text(repr(score))
