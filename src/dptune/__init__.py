@@ -3,7 +3,6 @@
 from dptune.accounting import (
     Binomial,
     Cost,
-    DiscreteGaussian,
     DpSgd,
     Gaussian,
     Gdp,
@@ -14,7 +13,6 @@ from dptune.accounting import (
     Poisson,
     PureDp,
     compose,
-    cost_from_json,
     disjoint,
     mixture,
     parallel,
@@ -22,34 +20,55 @@ from dptune.accounting import (
     select_adaptive,
     subsample,
 )
-from dptune.accounting.calibrate import calibrate_noise
-from dptune.errors import BudgetExceeded, DptuneError, InvalidInput
+from dptune.errors import DptuneError
+from dptune.methods import (
+    Adaptive,
+    Budget,
+    NoisyBest,
+    RandomStopping,
+    Subset,
+    Threshold,
+    Vote,
+)
+from dptune.planner import tune
+from dptune.sealed import run
+from dptune.spaces import Choice, Float, Int, Space
+from dptune.training.trainer import trainer
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Adaptive",
     "Binomial",
-    "BudgetExceeded",
+    "Budget",
+    "Choice",
     "Cost",
-    "DiscreteGaussian",
     "DpSgd",
     "DptuneError",
+    "Float",
     "Gaussian",
     "Gdp",
     "Geometric",
-    "InvalidInput",
+    "Int",
     "Laplace",
     "Logarithmic",
     "NegativeBinomial",
+    "NoisyBest",
     "Poisson",
     "PureDp",
-    "calibrate_noise",
+    "RandomStopping",
+    "Space",
+    "Subset",
+    "Threshold",
+    "Vote",
     "compose",
-    "cost_from_json",
     "disjoint",
     "mixture",
     "parallel",
+    "run",
     "select",
     "select_adaptive",
     "subsample",
+    "trainer",
+    "tune",
 ]

@@ -7,8 +7,10 @@ import os
 import signal
 import sqlite3
 import subprocess
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,11 +87,18 @@ def test_a_worker_killed_in_the_middle_changes_nothing(tmp_path: Path, victim: s
     assert sum(read_vault(tmp_path / "shaken", "test").deaths.values()) <= 1
 
 
-def test_ray_sees_the_same_whatever_the_number_of_trials(tmp_path: Path) -> None:
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a short name, as Ray's sockets need it."""
+    with tempfile.TemporaryDirectory(prefix="r", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+def test_ray_sees_the_same_whatever_the_number_of_trials(tmp_path: Path, short: Path) -> None:
     """Folder of the session: the same files, and no score as text or bytes; the task table has one row per actor."""
     seen = []
     for count in (1, 9):
-        temporary = Path(os.environ.get("TMPDIR", "/tmp")) / f"r{os.getpid()}{count}"
+        temporary = short / str(count)
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=str(temporary))
         try:
             out = tmp_path / str(count)

@@ -18,7 +18,19 @@ from scipy.stats import binomtest, chi2_contingency, chisquare
 
 from dptune.accounting import Binomial, Gaussian, Geometric, Logarithmic, NegativeBinomial, Poisson, Runs
 from dptune.accounting.shards import ElasticRounds
-from dptune.methods import Adaptive, Budget, NoisyBest, PrivateValidation, RandomStopping, Subset, Threshold, Vote
+from dptune.methods import (
+    Adaptive,
+    Budget,
+    Naive,
+    NoisyBest,
+    NonPrivateOptimum,
+    PrivateValidation,
+    RandomGuess,
+    RandomStopping,
+    Subset,
+    Threshold,
+    Vote,
+)
 from dptune.methods.base import Outcome, Plan, Trial
 from dptune.methods.execute import fit_trial
 from dptune.methods.parts import ALL, Client, Coin, DataPart, Shard, records
@@ -26,7 +38,7 @@ from dptune.methods.projection import project
 from dptune.methods.surrogate import register_rule
 from dptune.methods.threshold import Elastic
 from dptune.methods.voting import VoteSearch
-from dptune.spaces import Space
+from dptune.spaces import Float, Space
 from dptune.testing.searches import SeededRandomness, drive, run_plan
 
 LEVEL = 1e-6
@@ -102,6 +114,22 @@ def test_ties_are_broken_evenly_and_failures_never_win() -> None:
     _agrees(seen, {-1: none, **law})
 
 
+def test_subset_trains_what_its_tuning_chose() -> None:
+    """The law of random stopping, except that no run means training the public default."""
+    runs = Poisson(2)
+    plan = _with_runs(Subset(RandomStopping(ITEMS, Geometric(4)), 0.2).plan(Budget(5, 1e-5), Toy()), runs)
+    law = _selected(runs, list(ITEMS.prior))
+    law[2] += law.pop(-1)  # the likeliest candidate is the default
+    _agrees(_winners(plan, 1000, lambda trial: float(trial.params["x"])), law)
+
+
+def test_baselines_guess_by_the_prior_or_take_the_best() -> None:
+    guess = RandomGuess(ITEMS).plan(BUDGET, Toy())
+    _agrees(_winners(guess, 1000, lambda trial: 0.0), dict(enumerate(ITEMS.prior)))
+    for method in (Naive(ITEMS), NonPrivateOptimum(ITEMS)):
+        assert _winners(method.plan(BUDGET, Toy()), 20, lambda trial: float(trial.params["x"])) == {4: 20}
+
+
 # Adaptive sampling.
 
 register_rule("fixed slope", lambda seen, scores, points: np.exp(3 * points[:, 0]))
@@ -155,6 +183,25 @@ def test_no_history_leaves_the_box() -> None:
         assert ratios.min() >= density[0]
         assert ratios.max() <= density[1]
         assert np.ptp(ratios[-1]) > 0.5
+
+
+@pytest.mark.slow
+def test_thousands_of_candidates_and_hundreds_of_runs() -> None:
+    """2,500 candidates, 200 runs: the search finds the good corner more often than the prior would."""
+    grid = Space(lr=Float(1e-4, 1, log=True), clip=Float(0.1, 100)).grid(lr=50, clip=50)
+    plan = _with_runs(Adaptive(grid, Geometric(2), density=(0.5, 3.0)).plan(BUDGET, Toy()), Binomial(200, 1.0))
+    codes = {(item["lr"], item["clip"]): code for item, code in zip(grid.items, grid.encode(grid.items), strict=True)}
+
+    def score(trial: Trial) -> float:
+        code = codes[trial.params["lr"], trial.params["clip"]]
+        return float(1 - abs(code - 0.8).sum())
+
+    trials, _ = drive(plan, SeededRandomness(0), score)
+    assert len(trials) == 200
+    top = sorted((score(t) for t in trials), reverse=True)
+    every = sorted((float(1 - abs(code - 0.8).sum()) for code in codes.values()), reverse=True)
+    hits = sum(value >= every[len(every) // 10] for value in top)
+    assert binomtest(hits, 200, 0.1, alternative="greater").pvalue < 1e-6
 
 
 # Shards and votes.

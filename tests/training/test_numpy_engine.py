@@ -157,7 +157,7 @@ def test_data_that_does_not_fit_the_model() -> None:
 def test_the_compiled_pass_equals_numpy(model: Mlp, clip: float) -> None:
     """The reference is double precision; widths need padding inside the kernel, batches several blocks."""
     data = records(700, model.classes, model.features)
-    exact, fast = NumpyEngine(model, double=True), NumpyEngine(model)
+    exact, fast = NumpyEngine(model, double=True), NumpyEngine(model, compiled=True)
     assert fast.compiled
     assert not exact.compiled
     assert not NumpyEngine(model, compiled=False).compiled

@@ -40,7 +40,16 @@ def modules() -> dict[str, nn.Module]:
         "maxpool": nn.MaxPool2d(2, 1),
         "avgpool": nn.AvgPool2d(2, 1),
     }
+    elementwise: dict[str, nn.Module] = {
+        "selu": nn.SELU(),
+        "leaky relu": nn.LeakyReLU(),
+        "softplus": nn.Softplus(),
+        "hardtanh": nn.Hardtanh(),
+        "identity": nn.Identity(),
+    }
     return {
+        **{n: nn.Sequential(nn.Linear(162, 7), layer, nn.Linear(7, 3)) for n, layer in elementwise.items()},
+        "global maximum": image_net(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.AdaptiveMaxPool2d(1), flat=4),
         "softmax": nn.Linear(162, 3),
         "mlp": nn.Sequential(nn.Linear(162, 7), nn.Tanh(), nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 3)),
         "no bias": nn.Sequential(nn.Linear(162, 7, bias=False), nn.Sigmoid(), nn.Linear(7, 3, bias=False)),

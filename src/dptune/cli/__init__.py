@@ -44,9 +44,9 @@ app.command()(plan)
 app.command()(compare)
 app.command()(tune)
 app.command()(resume)
+app.command()(vote)
 app.command()(reproduce)
 app.add_typer(ledger, name="ledger")
-app.command()(vote)
 app.command()(audit)
 
 

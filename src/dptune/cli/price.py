@@ -66,7 +66,7 @@ def price(
         return
     rows = [["one run, untuned", number(base_epsilon), "what is usually reported"]]
     rows += [
-        [name.replace("_", " "), number(bound.epsilon), bound.citation.split(",")[0]]
+        [name.replace("_", " "), number(bound.epsilon), ""]
         for name, bound in bounds.items()
         if bound.epsilon is not None
     ]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
+from threadpoolctl import threadpool_limits
 
 from dptune import _validate
 from dptune.accounting.voting import calibrate_vote, continuous_vote, votes_sigma
@@ -142,8 +143,9 @@ def hype_fig4(
             for n in clients:
                 rng, began = np.random.default_rng(seed), time.monotonic()
                 parts = _parts(task, partition, n, rng)
-                local = np.array([_local(bank, task, part, epochs, rng) for part in parts])
-                final = _federated(bank, task, parts, epochs, rng)
+                with threadpool_limits(limits=1):  # small products: more threads wait for one another
+                    local = np.array([_local(bank, task, part, epochs, rng) for part in parts])
+                    final = _federated(bank, task, parts, epochs, rng)
                 reached = [
                     float(
                         np.mean(

@@ -36,7 +36,8 @@ class Adaptive(RandomStopping):
     """Random stopping whose sampling law follows the scores within ``density`` = (c, C) times the prior.
 
     ``rule`` is "gp" (Gaussian process, upper confidence bound with weight ``tau``, softmax with inverse temperature
-    ``beta``) or the name of a rule given to ``register_rule``. ``penalty`` > 0 adds the KL term to the projection.
+    ``beta``) or the name of a rule given to ``register_rule``. The default ``beta`` suits scores between 0 and 1; a law
+    that is much sharper than the box loses by the projection. ``penalty`` > 0 adds the KL term to the projection.
     In continuous spaces ``points`` are drawn from the prior for every choice. ``batch`` trials share one law.
     """
 

@@ -39,8 +39,9 @@ class NumpyEngine:
         self.model = model
         self.dimension = model.dimension
         self.dtype: type[np.floating[Any]] = np.float64 if double else np.float32
-        suits = kernel is not None and not double and _suits_kernel(model)
-        self.compiled = suits if compiled is None else compiled and suits
+        possible = kernel is not None and not double and _suits_kernel(model)
+        wanted = _faster_compiled(model) if compiled is None else compiled
+        self.compiled = possible and wanted
         self._widths = np.array(model.widths, np.int64)
         self._shapes = list(itertools.pairwise(model.widths))
         self._gathered = np.empty((0, model.features), self.dtype)
@@ -160,6 +161,11 @@ def _suits_kernel(model: Mlp) -> bool:
     small = model.features <= _FEW_FEATURES and all(width <= _FEW_UNITS for width in model.hidden)
     known = model.nonlinearity.kind in {"relu", "tanh"}
     return small and known and model.classes <= 16 and len(model.hidden) < 8
+
+
+def _faster_compiled(model: Mlp) -> bool:
+    """A stack of regressions with a few outputs leaves most lanes of the kernel empty."""
+    return bool(model.hidden) or model.classes > 4
 
 
 def _activate(activation: Activation, values: Floats) -> None:
