@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import typer
 
+from dptune.cli.audit import audit
 from dptune.cli.compare import compare
 from dptune.cli.demo import demo
 from dptune.cli.ledger import ledger
@@ -46,6 +47,7 @@ app.command()(resume)
 app.command()(vote)
 app.command()(reproduce)
 app.add_typer(ledger, name="ledger")
+app.command()(audit)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

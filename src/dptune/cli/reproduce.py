@@ -73,6 +73,12 @@ def _hype_scales() -> Rows:
     return hype_scales()
 
 
+def _xiang_audit() -> Rows:
+    from dptune.audit.reproduce import xiang_audit  # noqa: PLC0415 - only what is asked for is loaded
+
+    return xiang_audit(progress=_progress)
+
+
 FIGURES: dict[str, Callable[[], Rows]] = {
     "ding-fig3": _ding_fig3,
     "ding-fig4": _ding_fig4,
@@ -80,6 +86,7 @@ FIGURES: dict[str, Callable[[], Rows]] = {
     "hype-fig2": _hype_fig2,
     "hype-fig4": _hype_fig4,
     "hype-scales": _hype_scales,
+    "xiang-audit": _xiang_audit,
 }
 
 

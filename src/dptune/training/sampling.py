@@ -28,20 +28,22 @@ class PoissonSampler:
         self._rate = _validate.real("sampling_rate", rate, 0.0, 1.0, low_open=True)
         self._steps = int(max(1, min(1024, _BLOCK // max(1.0, records * rate))))
         self._block = -1
-        self._batches: list[NDArray[np.int64]] = []
+        self._heads = np.empty(0, np.int64)
+        self._ends = np.zeros(self._steps + 1, np.int64)
 
     def batch(self, step: int) -> NDArray[np.int64]:
         """Indices of the records drawn for ``step`` in increasing order, possibly none."""
         block, place = divmod(step, self._steps)
         if block != self._block:
-            self._batches = self._draw(block)
+            self._draw(block)
             self._block = block
-        return self._batches[place]
+        # Cut out on demand: a short run uses few of the steps of a block.
+        return self._heads[self._ends[place] : self._ends[place + 1]] - place * self._records
 
-    def _draw(self, block: int) -> list[NDArray[np.int64]]:
+    def _draw(self, block: int) -> None:
         coins = self._steps * self._records
         if coins == 0:
-            return [np.empty(0, np.int64)] * self._steps
+            return
         rng = self._key.generator(block)
         mean = coins * self._rate
         count = int(mean + 6.0 * np.sqrt(mean) + 16)
@@ -51,9 +53,8 @@ class PoissonSampler:
             places = last + np.cumsum(rng.geometric(self._rate, count))
             parts.append(places)
             last = int(places[-1])
-        heads = np.concatenate(parts)
-        ends = np.searchsorted(heads, self._records * np.arange(self._steps + 1))
-        return [heads[ends[step] : ends[step + 1]] - step * self._records for step in range(self._steps)]
+        self._heads = np.concatenate(parts)
+        self._ends = np.searchsorted(self._heads, self._records * np.arange(self._steps + 1))
 
 
 def poisson_subset(records: int, rate: float, key: RunKey) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,0 +1,134 @@
+"""An attack on empty training: a score chosen by the attacker, an event, and the machine that plays it.
+
+A score is an order of pieces of the line of places (``outcomes``), lowest rank first; inside a piece outputs with a
+higher likelihood ratio rank higher. :func:`play` draws the winner of every game by inversion, one uniform a game,
+and lets the attacker look at the output alone. It never samples counts from probabilities; those are known too
+(:meth:`Attack.rates`), but serve planning and tests only.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptune.accounting.runs import Runs
+from dptune.audit.inversion import winning_complement
+from dptune.audit.outcomes import Lookup, Outcomes
+from dptune.audit.statistics import Counts
+
+__all__ = ["Attack", "play"]
+
+Array = NDArray[np.float64]
+
+_CHUNK = 1 << 16
+_BATCH = 1 << 22  # games between two counters of the generator
+
+
+@dataclass(frozen=True, eq=False)
+class Attack:
+    """Pieces between ``cuts`` (places, from -inf to inf), ranked by ``order``; the event begins or ends at ``mark``.
+
+    With ``top`` the attacker says "world 1" when the place is before the mark (high likelihood ratio); otherwise
+    "world 0" when it is at the mark or behind it. ``forward`` tells whether world 1 holds the record.
+    """
+
+    name: str
+    outcomes: Outcomes
+    runs: Runs
+    cuts: Array
+    order: tuple[int, ...]
+    mark: float
+    top: bool = True
+    forward: bool = True
+
+    @property
+    def tested(self) -> int:
+        """The world in which the event is likelier."""
+        return 1 if self.top else 0
+
+    def _mass(self, world: int) -> Array:
+        inner = self.outcomes.mass(world, self.cuts[1:-1])
+        return np.concatenate([[0.0], inner, [1.0]])
+
+    def _ranks(self, world: int) -> tuple[Array, Array]:
+        """For every piece in order of rank: the mass below it, and the base mass at its far end."""
+        mass = self._mass(world)
+        order = np.array(self.order)
+        sizes = np.diff(mass)[order]
+        return np.concatenate([[0.0], np.cumsum(sizes)]), mass[order + 1]
+
+    def rates(self) -> tuple[float, float]:
+        """Exact probabilities of the event in the tested and in the other world."""
+        first = int(np.searchsorted(self.cuts, self.mark))
+        chosen = np.array(self.order) < first if self.top else np.array(self.order) >= first
+        found = []
+        for world in (self.tested, 1 - self.tested):
+            below, _ = self._ranks(world)
+            top = np.minimum(below[1:], 1.0)
+            won = self.runs.gain(top, np.minimum(np.diff(below), top))
+            found.append(float(won[chosen].sum()))
+        return found[0], found[1]
+
+    def winners(self, world: int) -> Callable[[Array], Array]:
+        """A function from uniforms to the places of released outputs (NaN: the public default)."""
+        below, far = self._ranks(world)
+        piece = Lookup(below)
+        # Inside a piece the rank rises as the place falls: mass = far end - (z - below), with z = 1 - c.
+        offset = far + below[:-1] - 1.0
+
+        idle = self.runs.never > 0.0
+
+        def draw(v: Array) -> Array:
+            c = winning_complement(self.runs, v)
+            default = np.flatnonzero(np.isnan(c)) if idle else None
+            if default is not None:
+                c[default] = 0.5  # any rank: replaced below
+            if len(offset) > 1:
+                c = c + np.take(offset, piece(1.0 - c))
+                np.clip(c, 0.0, 1.0, out=c)
+            places = self.outcomes.place(world, c)
+            if default is not None:
+                places[default] = np.nan
+            return places
+
+        return draw
+
+    def guess(self, place: Array) -> NDArray[np.bool_]:
+        """Whether the attacker accuses, from the released output alone."""
+        return place < self.mark if self.top else place >= self.mark
+
+
+def _count(attack: Attack, key: tuple[int, int], world: int, block: int, games: int) -> int:
+    """Play one block; its randomness is a function of (key, world, block)."""
+    source = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64), counter=[0, 0, world, block]))
+    draw, hits = attack.winners(world), 0
+    for start in range(0, games, _CHUNK):
+        v = source.random(min(_CHUNK, games - start))
+        hits += int(np.count_nonzero(attack.guess(draw(v))))
+    return hits
+
+
+def play(attack: Attack, games: int, seed: int | None = None, threads: int | None = None) -> Counts:
+    """Play ``games`` in each world. Randomness is the operating system's; a fixed ``seed`` is for tests alone."""
+    words = (
+        secrets.token_bytes(16) if seed is None else np.random.SeedSequence(seed).generate_state(2, np.uint64).tobytes()
+    )
+    key = (int.from_bytes(words[:8], "little"), int.from_bytes(words[8:], "little"))
+    blocks = math.ceil(games / _BATCH)
+    sizes = [min(_BATCH, games - block * _BATCH) for block in range(blocks)]
+    jobs = [(world, block, size) for world in (0, 1) for block, size in enumerate(sizes)]
+    hits = {0: 0, 1: 0}
+    with ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1)) as pool:
+        for (world, _, _), found in zip(
+            jobs, pool.map(lambda job: partial(_count, attack, key)(*job), jobs), strict=True
+        ):
+            hits[world] += found
+    return Counts(hits[attack.tested], hits[1 - attack.tested], games)
