@@ -280,3 +280,11 @@ def test_descriptions_come_back_at_the_same_price(cost: Cost) -> None:
     again = cost_from_json(cost.to_json())
     assert again.epsilon(1e-5) == cost.epsilon(1e-5)
     assert again.epsilon_lower(1e-5) == cost.epsilon_lower(1e-5) <= cost.epsilon(1e-5)
+
+
+@pytest.mark.parametrize("cost", [DpSgd(0.5, 1.0, 2), DpSgd(0.01, 1.0, 100), PureDp(1.0), Gaussian(1.0)], ids=str)
+def test_roc_is_the_lower_envelope_of_the_profile_lines(cost: Cost) -> None:
+    x = np.linspace(0.0, 1.0, 21)
+    e = np.linspace(-6.0, 6.0, 2401)
+    envelope = (cost.profile(e)[:, None] + np.exp(e)[:, None] * x).min(axis=0)
+    assert cost.roc(x) == pytest.approx(np.minimum(envelope, 1.0), abs=2e-3)

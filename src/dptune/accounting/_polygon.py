@@ -103,11 +103,18 @@ def _minorant(t: Array, ahead: Array, back: Array) -> tuple[Array, Array, Array]
     return losses[1:], value[zero:], value[1 : zero + 1]
 
 
+def _apart(t: Array) -> Array:
+    """The losses without those that roundoff cannot tell from a neighbour; 0 stays."""
+    close = np.flatnonzero(np.diff(t) <= 1e-13)
+    return np.delete(t, np.where(t[close + 1] == 0.0, close, close + 1)) if len(close) else t
+
+
 def outer_polygon(pair: Pair, t: Array) -> Polygon:
     """The polygon above U made of the lines at the losses t (increasing, containing 0).
 
     Lines that would break concavity are left out, which only raises the polygon.
     """
+    t = _apart(t)
     ahead, back = _values(pair, t)
     x, _ = _meet(t, ahead, back)
     x = np.concatenate([[1.0 - back[0]], x, [0.0]])
