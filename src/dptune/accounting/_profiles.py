@@ -58,6 +58,11 @@ class Half(ABC):
         """The smallest e >= 0 with d(e) <= delta, rounded up; infinite if there is none."""
         return solve(self, delta)
 
+    def quick_epsilon(self, delta: float) -> float | None:
+        """An upper bound on ``epsilon`` that is much cheaper, if there is one."""
+        del delta
+        return None
+
 
 def solve(half: Half, delta: float, upward: bool = True) -> float:
     """Root of d(e) = delta on e >= 0, rounded up (or down): the one place where profiles become epsilons."""

@@ -66,6 +66,9 @@ class SelectedHalf(Half):
     def end(self) -> float:
         return self.hull.end
 
+    def quick_epsilon(self, delta: float) -> float | None:
+        return self.hull.epsilon(delta) if self.refines(delta) else None
+
     def epsilon(self, delta: float) -> float:
         bound = self.hull.epsilon(delta)
         if not self.refines(delta) or not 0.0 < bound < 500.0:

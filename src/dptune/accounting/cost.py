@@ -70,9 +70,7 @@ class Cost(ABC):
         """The smallest proven epsilon at this delta, rounded up; ``inf`` if none can be proven."""
         level = _delta(delta)
         pair = profile(self)
-        forward = pair.remove.epsilon(level)
-        found = forward if pair.symmetric else max(forward, pair.add.epsilon(level))
-        return min(found, self._pure())
+        return min(larger_epsilon(pair, level), self._pure())
 
     def delta(self, epsilon: float) -> float:
         """The smallest proven delta at this epsilon >= 0."""
@@ -104,6 +102,18 @@ class Cost(ABC):
     def describe(self) -> dict[str, object]:
         """The description as plain values."""
         return {"cost": self.kind, **self._fields()}
+
+
+def larger_epsilon(pair: Pair, delta: float) -> float:
+    """The larger epsilon of the two directions; the second is refined only if its quick bound exceeds the first."""
+    if pair.symmetric:
+        return pair.remove.epsilon(delta)
+    quick = [half.quick_epsilon(delta) for half in (pair.remove, pair.add)]
+    if quick[0] is None or quick[1] is None:
+        return max(pair.remove.epsilon(delta), pair.add.epsilon(delta))
+    first, second = (pair.remove, pair.add) if quick[0] >= quick[1] else (pair.add, pair.remove)
+    found = first.epsilon(delta)
+    return found if min(quick[0], quick[1]) <= found else max(found, second.epsilon(delta))
 
 
 def _delta(delta: float) -> float:
