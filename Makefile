@@ -50,4 +50,4 @@ $(VENV)/.dev: $(VENV)/.core
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build src/*.egg-info src/dptune/training/*.so
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build src/*.egg-info src/dptune/*/*.so

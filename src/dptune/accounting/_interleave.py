@@ -10,12 +10,12 @@ paths on the grid only, each of which a real score attains.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
 from dptune.accounting._polygon import Polygon, coarse_losses, outer_polygon, refine, split
 from dptune.accounting._profiles import Array, Indices, Pair
+from dptune.accounting._recursion import GAINS, Recursion
 from dptune.accounting.runs import Runs
 
 __all__ = ["LowerProgramme", "UpperProgramme", "lower_programme", "upper_programme"]
@@ -23,42 +23,35 @@ __all__ = ["LowerProgramme", "UpperProgramme", "lower_programme", "upper_program
 _ROWS = 400  # arcs of S in the outer polygon, about
 _CELLS = 160  # cells of the complement, about
 _NODES = 520  # nodes of the inner polygon
+_BLOCK = 64  # rows of gains made at a time: they stay in the cache
 _GUARD = 1e-11
 
 
 @dataclass(frozen=True, eq=False)
 class UpperProgramme:
-    """Outward gains for every arc of S (row) and cell of the complement (column); serves any e."""
+    """Arcs of S (rows) against cells of the complement (columns), every gain rounded outward; serves any e.
 
-    high: Array  # [2, rows, cells]: P-gain at both ends of a cell
-    low: Array  # [2, rows, cells]: Q-gain there
-    bend: Array  # how far the Q-gain's curvature may lift a cell's middle
-    start_high: Array  # the two gains if S begins inside the arc
-    start_low: Array
-    turn_in: Array  # what changing cells within an arc may add: counted at the exit, less at the entry
-    turn_out: Array
+    Gains are made as the recursion needs them, some rows at a time: they take less time to make than to remember.
+    """
+
+    polygon: Polygon
+    columns: Indices  # the nodes that bound the cells
+    lines: tuple[Array, Array]  # at both ends of a cell, the values of a line above the polygon
+    runs: Runs
 
     def delta(self, e: Array) -> Array:
-        a = np.exp(np.minimum(np.asarray(e, dtype=float).ravel(), 600.0))[:, None]
-        best = np.zeros((len(a), self.bend.shape[1]))
-        for i in range(self._first(float(a.min()), float(a.max())), -1, -1):
-            gain = np.maximum(self.high[0, i] - a * self.low[0, i], self.high[1, i] - a * self.low[1, i])
-            gain += a * self.bend[i]
-            gain += np.maximum.accumulate(best - self.turn_in[i], axis=1)
-            passed = np.maximum.accumulate(gain, axis=1) + self.turn_out[i]
-            begun = self.start_high[i] - a * self.start_low[i]
-            best = np.maximum(passed, np.maximum(begun, 0.0))
-        total = best.max(axis=1) * (1.0 + _GUARD)
+        a = np.exp(np.minimum(np.asarray(e, dtype=float).ravel(), 600.0))
+        q, p = self.polygon.q, self.polygon.p
+        nodes = q[self.columns], p[self.columns]
+        state = Recursion(a, len(self.columns) - 1)
+        gains = np.empty((GAINS, _BLOCK, state.columns))
+        for first in range((len(q) - 2) // _BLOCK * _BLOCK, -1, -_BLOCK):
+            arcs = q[first : first + _BLOCK + 1], p[first : first + _BLOCK + 1]
+            block = gains[:, : len(arcs[0]) - 1]
+            _fill(block, arcs, nodes, self.lines, self.runs)
+            state.upper(block)
+        total = state.best() * (1.0 + _GUARD)
         return np.asarray(np.minimum(total, 1.0).reshape(np.shape(e)))
-
-    def _first(self, least: float, most: float) -> int:
-        """The first row, from the last, in which S can gain. Gains are convex in a, so the two ends decide."""
-        useful = np.zeros(len(self.bend), dtype=bool)
-        for a in (least, most):
-            gain = np.maximum(self.high[0] - a * self.low[0], self.high[1] - a * self.low[1]) + a * self.bend
-            gain += self.turn_out[:, -1:] - self.turn_in[:, :1]  # the most that changing cells may add
-            useful |= (gain.max(axis=1) > 0.0) | ((self.start_high - a * self.start_low).max(axis=1) > 0.0)
-        return int(np.max(np.flatnonzero(useful), initial=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,13 +63,10 @@ class LowerProgramme:
     nodes: tuple[Array, Array]
 
     def delta(self, e: Array) -> Array:
-        a = np.exp(np.minimum(np.asarray(e, dtype=float).ravel(), 600.0))[:, None]
-        best = np.zeros((len(a), self.high.shape[1]))
-        for i in range(len(self.high) - 1, -1, -1):
-            gain = self.high[i] - a * self.low[i]
-            best = np.maximum(np.maximum.accumulate(best, axis=1) + gain, 0.0)
-            best[:, : i + 1] = 0.0  # y is never below r
-        total = best.max(axis=1) * (1.0 - _GUARD)
+        a = np.exp(np.minimum(np.asarray(e, dtype=float).ravel(), 600.0))
+        state = Recursion(a, self.high.shape[1])
+        state.lower(self.high, self.low)
+        total = state.best() * (1.0 - _GUARD)
         return np.asarray(np.maximum(total, 0.0).reshape(np.shape(e)))
 
     def score(self, e: float) -> tuple[Array, Array]:
@@ -153,10 +143,11 @@ def upper_programme(pair: Pair, runs: Runs, e_min: float) -> UpperProgramme:
     moved = np.abs(np.diff(_log_slope(runs, p))) + np.abs(np.diff(_log_slope(runs, q)))
     q, p, arc = split(q, p, moved, 0.25, 1200)
     polygon = Polygon(q, p, polygon.slopes[arc])
-    return _upper_gains(polygon, runs, _columns(polygon, runs))
+    columns = _columns(polygon, runs)
+    return UpperProgramme(polygon, columns, _lines_above(polygon, columns), runs)
 
 
-def _columns(polygon: Polygon, runs: Runs) -> Array:
+def _columns(polygon: Polygon, runs: Runs) -> Indices:
     """Indices of the nodes that bound the cells of y: even steps of log w along both axes."""
     level = np.abs(np.diff(_log_slope(runs, polygon.p))) + np.abs(np.diff(_log_slope(runs, polygon.q)))
     # Where w starts from 0 its log says nothing about how many cells are needed.
@@ -166,57 +157,62 @@ def _columns(polygon: Polygon, runs: Runs) -> Array:
     return np.union1d(chosen, [0, len(level) - 1])
 
 
-def _lines_above(polygon: Polygon, columns: Array) -> tuple[Array, Array]:
+def _lines_above(polygon: Polygon, columns: Indices) -> tuple[Array, Array]:
     """For every cell the two end values of a straight line that is nowhere below the polygon, nor above 1.
 
     A gain is convex along a line, so its ends bound it; along a line that was cut off at 1 they would not.
     """
-    q, p = polygon.q, polygon.p
-    y, u = q[columns], p[columns]
-    left, right = u[:-1].copy(), u[1:].copy()
-    above = np.maximum(p - np.interp(q, y, u), 0.0)
-    for cell, (i, j) in enumerate(pairwise(columns)):
-        if y[cell] >= y[cell + 1]:  # the arc of outcomes that Q never shows
-            left[cell] = right[cell]
-            continue
-        right[cell] = min(u[cell + 1] + above[i : j + 1].max(), 1.0)
-        inside = np.arange(i, j + 1)[q[i : j + 1] < y[cell + 1]]
-        reach = (y[cell + 1] - y[cell]) / (y[cell + 1] - q[inside])
-        left[cell] = (right[cell] - (right[cell] - p[inside]) * reach).max()
-    return left, right
+    q, p = polygon.q[:-1], polygon.p[:-1]
+    y, u = polygon.q[columns], polygon.p[columns]
+    starts, cell = columns[:-1], np.repeat(np.arange(len(columns) - 1), np.diff(columns))
+    above = np.maximum.reduceat(np.maximum(p - np.interp(q, y, u), 0.0), starts)
+    flat = y[:-1] >= y[1:]  # the arc of outcomes that Q never shows
+    right = np.where(flat, u[1:], np.minimum(u[1:] + above, 1.0))
+    end, width = y[1:][cell], np.diff(y)[cell]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        left = np.where(q < end, right[cell] - (right[cell] - p) * (width / (end - q)), -np.inf)
+    return np.where(flat, right, np.maximum.reduceat(left, starts)), right
 
 
-def _upper_gains(polygon: Polygon, runs: Runs, columns: Array) -> UpperProgramme:
-    q, p = polygon.q, polygon.p
-    y, u = q[columns], p[columns]
-    line_a, line_b = _lines_above(polygon, columns)
+def _fill(
+    gains: Array, arcs: tuple[Array, Array], nodes: tuple[Array, Array], lines: tuple[Array, Array], runs: Runs
+) -> None:
+    """The gains of some arcs of S (given by their ends) in every cell, in the order that the recursion takes.
+
+    Only y >= q1 occurs: where q1 is beyond a cell's end or inside the cell, the arc's own end takes its place.
+    """
+    (q, p), (y, u), (line_a, line_b) = arcs, nodes, lines
     p0, p1, q0, q1 = p[:-1, None], p[1:, None], q[:-1, None], q[1:, None]
     dp, dq = p1 - p0, q1 - q0
-    # Only y >= q1 occurs: a cell that q1 cuts begins there.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        cut = np.where(np.diff(y) > 0.0, (q1 - y[:-1]) / np.diff(y), 1.0)
-    line_a = line_a + (line_b - line_a) * np.clip(cut, 0.0, 1.0)
+    high_a, high_b, low_a, low_b, bend, start_high, start_low, turn_in, turn_out = gains
+    high_b[:] = runs.gains_between(line_b, p0, dp)
+    high_a[:] = runs.gains_between(line_a, p0, dp)
+    np.copyto(high_a, high_b, where=q1 >= y[1:])
+    _fill_cut(high_a, arcs, y, lines, runs)
+    low = runs.gains_between(y, q0, dq)
+    low_a[:], low_b[:] = low[:, :-1], low[:, 1:]
+    width = np.diff(np.maximum(y, q1))
+    np.subtract(runs.slopes_between(y[1:], q0, dq, 2), runs.slopes_between(y[1:], q1, 0.0 * dq, 2), out=bend)
+    np.maximum(bend, 0.0, out=bend)
+    bend *= width * width / 8.0
+    np.multiply(runs.slopes_between(u[1:], p0, dp, 1), dp, out=start_high)
+    np.multiply(runs.slopes_between(y[:-1], q1, 0.0 * dq, 1), dq, out=start_low)
+    turn = runs.slopes_between(u, p0, dp, 2) * (dp * dp / 4.0)
+    turn_in[:], turn_out[:] = turn[:, :-1], turn[:, 1:]
 
-    def gains(y_at: Array, u_at: Array) -> tuple[Array, Array]:
-        up = np.maximum(u_at, p1) - p0
-        return runs.gain(up, np.minimum(dp, up)), runs.gain(np.maximum(y_at, q1) - q0, dq)
 
-    high_a, low_a = gains(y[:-1], line_a)
-    high_b, low_b = gains(y[1:], line_b)
-    top = np.maximum(y[1:], q1)
-    width = top - np.maximum(y[:-1], q1)
-    bend = np.maximum(runs.slope(top - q0, 2) - runs.slope(top - q1, 2), 0.0) * width**2 / 8.0
-    end = np.minimum(np.maximum(u[1:], p1), 1.0) - p0
-    entry = np.maximum(u[:-1], p1) - p0
-    return UpperProgramme(
-        high=np.stack([high_a, high_b]),
-        low=np.stack([low_a, low_b]),
-        bend=bend,
-        start_high=runs.slope(end) * dp,
-        start_low=runs.slope(np.maximum(y[:-1] - q1, 0.0)) * dq,
-        turn_in=runs.slope(entry, 2) * dp**2 / 4.0,
-        turn_out=runs.slope(end, 2) * dp**2 / 4.0,
-    )
+def _fill_cut(high: Array, arcs: tuple[Array, Array], y: Array, lines: tuple[Array, Array], runs: Runs) -> None:
+    """The gain at the left end of the cell that an arc's end cuts: that end, on the cell's line."""
+    (q, p), (line_a, line_b) = arcs, lines
+    row = np.arange(len(q) - 1)
+    cell = np.clip(np.searchsorted(y, q[1:], side="right") - 1, 0, len(y) - 2)
+    width = y[cell + 1] - y[cell]
+    inside = (width > 0.0) & (q[1:] < y[cell + 1])
+    row, cell = row[inside], cell[inside]
+    share = (q[row + 1] - y[cell]) / width[inside]
+    line = line_a[cell] + (line_b[cell] - line_a[cell]) * np.clip(share, 0.0, 1.0)
+    p0, p1 = p[row], p[row + 1]
+    high[row, cell] = runs.gain(np.maximum(line, p1) - p0, p1 - p0)
 
 
 def lower_programme(q: Array, p: Array, runs: Runs, e_min: float) -> LowerProgramme:

@@ -63,6 +63,10 @@ class Half(ABC):
         del delta
         return None
 
+    def keeps(self, e: float, delta: float) -> bool:
+        """Whether a cheap look proves d(e) <= delta; False means not known."""
+        return bool(self.delta(np.array([e]))[0] <= delta)
+
 
 def solve(half: Half, delta: float, upward: bool = True) -> float:
     """Root of d(e) = delta on e >= 0, rounded up (or down): the one place where profiles become epsilons."""

@@ -27,7 +27,7 @@ __all__ = ["SelectedHalf", "certify", "selected_half", "tabulate", "three_blocks
 _KNOTS = 900
 _FEW = 45  # losses at which the programme is run for a table
 _SMALL = 1e-4  # delta below which the tight bound is within a third of a percent for negative binomial laws
-_KEPT = 3  # programmes held by one half; each takes some ten megabytes
+_KEPT = 3  # programmes held by one half
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class SelectedHalf(Half):
             return bound
         programme = self.programme(0.8 * bound)
         low, high = 0.6 * bound, bound
-        for points in (6, 6):
+        for points in (8, 8):
             e = np.linspace(low, high, points)
             d = programme.delta(e)
             if d[-1] > delta:
@@ -84,12 +84,12 @@ class SelectedHalf(Half):
             if k == 0:
                 return float(e[0])
             low, high = float(e[k - 1]), float(e[k])
-        # The worst case is convex in exp(e), so a chord between two upper bounds is one too; but answer only with
-        # what ``delta`` confirms.
+        # The programme is convex in exp(e), being a maximum of lines, and so is the worst case: a chord is above both.
         share = (d[k - 1] - delta) / (d[k - 1] - d[k])
-        crossing = low + math.log1p(share * math.expm1(high - low)) + 1e-9 * max(1.0, low)
-        e = np.minimum(crossing + (high - crossing) * np.array([0.0, 0.1, 0.4, 1.0]), high)
-        return min(bound, float(e[int(np.argmax(programme.delta(e) <= delta))]))
+        return min(bound, low + math.log1p(share * math.expm1(high - low)) + 1e-9 * max(1.0, low))
+
+    def keeps(self, e: float, delta: float) -> bool:
+        return self.refines(delta) and bool(self.programme(0.8 * e).delta(np.array([e]))[0] <= delta)
 
 
 def selected_half(pair: Pair, runs: Runs, density: tuple[float, float] = (1.0, 1.0)) -> Half:

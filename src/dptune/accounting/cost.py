@@ -113,7 +113,9 @@ def larger_epsilon(pair: Pair, delta: float) -> float:
         return max(pair.remove.epsilon(delta), pair.add.epsilon(delta))
     first, second = (pair.remove, pair.add) if quick[0] >= quick[1] else (pair.add, pair.remove)
     found = first.epsilon(delta)
-    return found if min(quick[0], quick[1]) <= found else max(found, second.epsilon(delta))
+    if min(quick[0], quick[1]) <= found or second.keeps(found, delta):
+        return found
+    return max(found, second.epsilon(delta))
 
 
 def _delta(delta: float) -> float:

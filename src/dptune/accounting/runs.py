@@ -62,6 +62,14 @@ class Runs(ABC):
     def gain(self, z: Array, d: Array) -> Array:
         """f(z) - f(z - d) for 0 <= d <= z, without cancellation."""
 
+    def slopes_between(self, top: Array, bottom: Array, least: Array, order: int) -> Array:
+        """The derivative at max(top - bottom, least); rows of ``bottom`` and ``least`` meet columns of ``top``."""
+        return self.slope(np.maximum(top - bottom, least), order)
+
+    def gains_between(self, top: Array, bottom: Array, d: Array) -> Array:
+        """f(z) - f(z - d) at z = max(top - bottom, d), for rows of ``bottom`` and ``d`` and columns of ``top``."""
+        return self.gain(np.maximum(top - bottom, d), d)
+
     @abstractmethod
     def log_probabilities(self, first: int, count: int, previous: float) -> Array:
         """log P(K = k) for k = first .. first + count - 1, given log P(K = first - 1)."""
@@ -276,6 +284,19 @@ class Poisson(Runs):
 
     def gain(self, z: Array, d: Array) -> Array:
         return self.generating(z) * -np.expm1(-self.mean * np.asarray(d))
+
+    def _generating_between(self, top: Array, bottom: Array, least: Array) -> Array:
+        # exp of a difference is a product: a row times a column, and no exp for each pair.
+        values = np.exp(-self.mean * bottom) * np.exp(self.mean * (top - 1.0))
+        return np.asarray(np.maximum(values, self.generating(least), out=values))
+
+    def slopes_between(self, top: Array, bottom: Array, least: Array, order: int) -> Array:
+        values = self._generating_between(top, bottom, least)
+        return np.multiply(values, self.mean**order, out=values)
+
+    def gains_between(self, top: Array, bottom: Array, d: Array) -> Array:
+        values = self._generating_between(top, bottom, d)
+        return np.multiply(values, -np.expm1(-self.mean * d), out=values)
 
     def log_probabilities(self, first: int, count: int, previous: float) -> Array:
         k = np.arange(first, first + count, dtype=float)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
+
+from dptune._compiled import compiled
 
 __all__ = ["kernel"]
 
-kernel: Any
-try:
-    kernel = importlib.import_module("dptune.training._kernel")
-except ImportError:  # there was no C compiler; everything works without, more slowly
-    kernel = None
+kernel: Any = compiled("dptune.training._kernel")

@@ -1,0 +1,107 @@
+"""The compiled recursions against numpy, bit for bit, and against a plain loop over every path."""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+
+from dptune.accounting import Binomial, Gaussian, NegativeBinomial, Poisson, Runs
+from dptune.accounting._interleave import upper_programme
+from dptune.accounting._profiles import Array
+from dptune.accounting._recursion import GAINS, Recursion, _kernel
+from dptune.accounting.cost import operand
+
+needs_kernel = pytest.mark.skipif(_kernel is None, reason="dptune was installed without a C compiler")
+LOSSES = np.exp(np.linspace(0.1, 6.0, 21))  # not a multiple of the lanes
+
+
+def _gains(rng: np.random.Generator, rows: int, columns: int) -> Array:
+    gains = rng.random((GAINS, rows, columns)) * 1e-3
+    gains[7:] = np.sort(gains[7:], axis=2) * 0.01
+    return gains
+
+
+def _upper(gains: Array, kernel: object) -> Array:
+    state = Recursion(LOSSES, gains.shape[2], kernel)
+    half = gains.shape[1] // 2
+    state.upper(gains[:, half:])
+    state.upper(gains[:, :half])
+    return state.best()
+
+
+@needs_kernel
+def test_outward_recursion_is_the_same_compiled() -> None:
+    gains = _gains(np.random.default_rng(1), 50, 33)
+    np.testing.assert_array_equal(_upper(gains, _kernel), _upper(gains, None))
+
+
+@needs_kernel
+def test_exact_recursion_is_the_same_compiled() -> None:
+    rng = np.random.default_rng(2)
+    high, low = rng.random((2, 40, 41)) * 1e-2
+    values = []
+    for kernel in (_kernel, None):
+        state = Recursion(LOSSES, 41, kernel)
+        state.lower(high, low)
+        values.append(state.best())
+    np.testing.assert_array_equal(values[0], values[1])
+
+
+@pytest.mark.parametrize("kernel", [None, pytest.param(_kernel, marks=needs_kernel)])
+def test_a_gain_that_is_no_number_is_not_lost(kernel: object) -> None:
+    for place in range(GAINS):
+        gains = _gains(np.random.default_rng(3), 12, 9)
+        gains[place, 5, 4] = np.nan
+        assert np.isnan(_upper(gains, kernel)).all(), place
+
+
+@pytest.mark.parametrize("kernel", [None, pytest.param(_kernel, marks=needs_kernel)])
+def test_exact_recursion_is_the_best_path(kernel: object) -> None:
+    """Every path by enumeration: S is the first rows, its arcs sit at nodes that fall as the rows rise."""
+    rng = np.random.default_rng(4)
+    nodes = 6
+    high, low = rng.random((2, nodes - 1, nodes)) * [[[1.0]], [[0.4]]]
+    state = Recursion(LOSSES, nodes, kernel)
+    state.lower(high, low)
+    for a, found in zip(LOSSES, state.best(), strict=True):
+        best = 0.0
+        for length in range(1, nodes):
+            for places in combinations_with_replacement(range(nodes - 1, -1, -1), length):
+                if all(place > i for i, place in enumerate(places)):
+                    gain = sum(high[i, place] - a * low[i, place] for i, place in enumerate(places))
+                    best = max(best, gain)
+        assert found == pytest.approx(best, rel=1e-12)
+
+
+@pytest.mark.parametrize("runs", [Poisson(15), Poisson(300), Binomial(12, 0.5), NegativeBinomial(1, 10)])
+def test_gains_between_are_the_gains(runs: Runs) -> None:
+    """The product form of the Poisson law, and the clamp, against the definition."""
+    rng = np.random.default_rng(5)
+    top = np.sort(rng.random(40))
+    bottom, d = rng.random((30, 1)) * 0.8, rng.random((30, 1)) * 0.2
+    z = np.maximum(top - bottom, d)
+    np.testing.assert_allclose(
+        runs.gains_between(top, bottom, d), runs.generating(z) - runs.generating(z - d), atol=1e-12
+    )
+    for order in (1, 2):
+        np.testing.assert_allclose(runs.slopes_between(top, bottom, d, order), runs.slope(z, order), rtol=1e-12)
+
+
+@needs_kernel
+def test_programme_is_the_same_without_the_compiled_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    programme = upper_programme(operand(Gaussian(2.0)), Poisson(20), 2.0)
+    e = np.linspace(1.0, 6.0, 11)
+    compiled = programme.delta(e)
+    monkeypatch.setattr(Recursion.__init__, "__defaults__", (None,))
+    np.testing.assert_array_equal(programme.delta(e), compiled)
+
+
+def test_programme_is_convex_in_the_exponential() -> None:
+    """A chord between two of its values is above it, which is how an epsilon is read off."""
+    for runs in (Poisson(15), Binomial(12, 0.5)):
+        programme = upper_programme(operand(Gaussian(2.0)), runs, 2.0)
+        a = np.linspace(np.exp(1.0), np.exp(4.0), 41)
+        values = programme.delta(np.log(a))
+        assert (np.diff(values, 2) >= -1e-12 * values[1:-1]).all()
