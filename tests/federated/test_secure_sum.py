@@ -18,7 +18,7 @@ from dptune.federated import messages
 from dptune.federated.errors import Aborted, ProtocolError
 from dptune.federated.in_process import Summed
 from dptune.federated.in_process import carry as carry_bytes
-from dptune.federated.keys import Identity, Roster
+from dptune.federated.keys import Agreement, Identity, KeyPair, Roster, open_sealed, seal
 from dptune.federated.messages import Stage
 from dptune.federated.plan import SumPlan
 from dptune.federated.sum_client import SumClient
@@ -73,7 +73,7 @@ def up_to(stage: Stage, plan: SumPlan) -> tuple[SumServer, list[SumClient], dict
     return server, clients, requests
 
 
-@pytest.mark.parametrize("n", [3, 4, 5, 8, 13, 33, 50, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [3, 4, 5, 8, 13, 33, 50, 100, pytest.param(250, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("stage", list(Stage))
 @pytest.mark.parametrize("amount", ["none", "some", "all allowed"])
 def test_exact_under_dropout(n: int, stage: Stage, amount: str) -> None:
@@ -358,6 +358,40 @@ def test_wrong_shares_are_noticed(victim: str) -> None:
     replies[0] = messages.pack(Stage.UNMASK, plan.session, 0, messages.pack_rows(shares), reply=True)
     with pytest.raises(ProtocolError, match="tampered"):
         server.unmask(replies.items())
+
+
+def test_a_tampered_escrow_is_noticed() -> None:
+    plan = plan_of(10)
+    server, clients, requests = up_to(Stage.SHARES, plan)
+    gone, values = 5, np.ones(7, dtype=np.int64)
+    replies = {i: clients[i].answer(r) for i, r in requests.items()}
+    replies[gone] = replies[gone][:-1] + bytes([replies[gone][-1] ^ 1])
+    requests = server.shares(replies.items())
+    requests = server.masked([(i, clients[i].answer(r, values)) for i, r in requests.items() if i != gone])
+    with pytest.raises(ProtocolError, match="escrow are wrong"):
+        server.unmask([(i, clients[i].answer(r)) for i, r in requests.items()])
+
+
+def test_an_escrow_of_another_length_counts_as_dropout() -> None:
+    server, clients, requests = up_to(Stage.SHARES, plan_of(10))
+    replies = {i: clients[i].answer(r) for i, r in requests.items()}
+    replies[3] += b"x"
+    server.shares(replies.items())
+    assert "in escrow" in server.refused[3]
+
+
+def test_what_the_escrow_shows_opens_no_share() -> None:
+    """The mask keys of a silent client must not open the shares it sealed: they would give its self mask as well."""
+    one, two = KeyPair.new(), KeyPair.new()
+    here, there = Agreement(one.secret, 3, b"plan"), Agreement(two.secret, 8, b"plan")
+    mine, theirs = here.with_peer(8, two.public), there.with_peer(3, one.public)
+    assert (mine.outward, mine.inward, mine.mask) == (theirs.inward, theirs.outward, theirs.mask)
+    sealed = seal(mine.outward, b"shares", b"")
+    assert open_sealed(theirs.inward, sealed, b"") == b"shares"
+    assert open_sealed(mine.mask, sealed, b"") is None
+    assert len({mine.outward, mine.inward, mine.mask}) == 3
+    other = Agreement(one.secret, 3, b"another plan").with_peer(8, two.public)
+    assert not {other.outward, other.inward, other.mask} & {mine.outward, mine.inward, mine.mask}
 
 
 def test_the_server_runs_each_stage_once() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from dptune.errors import InvalidInput
 from dptune.federated.errors import MissingExtra, ProtocolError
-from dptune.federated.field import Random, new_secret
+from dptune.federated.field import Random
 
 try:
     from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -26,7 +26,7 @@ try:
 except ImportError as missing:  # pragma: no cover - exercised by a subprocess test
     raise MissingExtra("cryptography", "flower") from missing
 
-__all__ = ["Agreement", "Identity", "KeyPair", "Roster", "open_shares", "seal_shares"]
+__all__ = ["Agreement", "Identity", "KeyPair", "PairKeys", "Roster", "open_sealed", "seal"]
 
 _NONCE = bytes(12)  # each derived key encrypts one message
 
@@ -40,45 +40,60 @@ class KeyPair:
 
     @classmethod
     def new(cls, random: Random = os.urandom) -> KeyPair:
-        """Draw a key whose secret can be shared in the field."""
-        secret = new_secret(random)
+        """Draw a key."""
+        secret = random(32)
         return cls(secret, X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw())
+
+
+@dataclass(frozen=True)
+class PairKeys:
+    """What two neighbours derive from one agreement: independent keys, so showing one says nothing of the others."""
+
+    outward: bytes
+    """Seals what the owner sends to the neighbour."""
+    inward: bytes
+    """Opens what the neighbour sends."""
+    mask: bytes
+    """Expands to the mask that one of the two adds and the other subtracts."""
 
 
 class Agreement:
     """Derives keys with many peers from one secret, loaded once: loading costs as much as agreeing."""
 
-    def __init__(self, secret: bytes, salt: bytes) -> None:
+    def __init__(self, secret: bytes, index: int, salt: bytes) -> None:
         self._key = X25519PrivateKey.from_private_bytes(secret)
-        self._salt = salt
+        self._index, self._salt = index, salt
 
     @property
     def public(self) -> bytes:
         """The public key."""
         return self._key.public_key().public_bytes_raw()
 
-    def derive(self, peer: bytes, purpose: bytes, length: int = 32) -> bytes:
-        """Return bytes that only the two owners can derive, for this salt and purpose."""
+    def with_peer(self, peer: int, public: bytes) -> PairKeys:
+        """The keys that only this client and the peer can derive, for this salt and these two indices."""
         try:
-            shared = self._key.exchange(X25519PublicKey.from_public_bytes(peer))
+            shared = self._key.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError as bad:
             raise ProtocolError("A public key is not a usable X25519 key; the message was tampered with.") from bad
-        return HKDF(hashes.SHA256(), length, self._salt, purpose).derive(shared)
+        low, high = sorted((self._index, peer))
+        purpose = b"dptune pair 2" + low.to_bytes(2, "big") + high.to_bytes(2, "big")
+        keys = HKDF(hashes.SHA256(), 96, self._salt, purpose).derive(shared)
+        upward, downward, mask = keys[:32], keys[32:64], keys[64:]
+        outward, inward = (upward, downward) if self._index == low else (downward, upward)
+        return PairKeys(outward, inward, mask)
 
 
-def seal_shares(key: bytes, shares: bytes, bound_to: bytes) -> bytes:
-    """Encrypt and authenticate the shares for one neighbour; the key must be used once."""
-    return ChaCha20Poly1305(key).encrypt(_NONCE, shares, bound_to)
+def seal(key: bytes, content: bytes, bound_to: bytes) -> bytes:
+    """Encrypt and authenticate; the key must be used once."""
+    return ChaCha20Poly1305(key).encrypt(_NONCE, content, bound_to)
 
 
-def open_shares(key: bytes, sealed: bytes, bound_to: bytes, sender: int) -> bytes:
-    """Decrypt the shares of a neighbour, or say that they were altered."""
+def open_sealed(key: bytes, sealed: bytes, bound_to: bytes) -> bytes | None:
+    """Decrypt, or return None if the key is another or a byte was altered."""
     try:
         return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, bound_to)
-    except InvalidTag as bad:
-        raise ProtocolError(
-            f"The shares from client {sender} were tampered with or belong to another vote; nothing is sent."
-        ) from bad
+    except InvalidTag:
+        return None
 
 
 class Identity:

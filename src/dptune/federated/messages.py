@@ -14,9 +14,10 @@ from dptune.federated.errors import ProtocolError
 from dptune.federated.field import SHARE_BYTES
 from dptune.federated.plan import PLAN_BYTES, SumPlan
 
-__all__ = ["SEALED_BYTES", "Stage", "pack", "pack_rows", "peek", "unpack", "unpack_rows"]
+__all__ = ["SEALED_BYTES", "TAG_BYTES", "Stage", "pack", "pack_rows", "peek", "unpack", "unpack_rows"]
 
-SEALED_BYTES = 2 * SHARE_BYTES + 16
+TAG_BYTES = 16
+SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 """Two shares and an authentication tag."""
 
 _HEAD = struct.Struct(">B16sH")

@@ -19,7 +19,7 @@ from dptune.federated.graph import Topology, neighbours, topology
 __all__ = ["SumPlan"]
 
 _LAYOUT = struct.Struct(">4s16sHIBdH32s32s")
-_MAGIC = b"dps1"
+_MAGIC = b"dps2"
 NO_ROSTER = bytes(32)
 
 
@@ -61,11 +61,11 @@ class SumPlan:
     @cached_property
     def digest(self) -> bytes:
         """Thirty-two bytes that stand for the whole plan."""
-        return hashlib.sha256(b"dptune sum 1" + self.to_bytes()).digest()
+        return hashlib.sha256(b"dptune sum 2" + self.to_bytes()).digest()
 
     def neighbours(self, client: int) -> tuple[int, ...]:
         """Return a client's neighbours in the public graph."""
-        seed = hashlib.sha256(b"dptune graph 1" + self.digest).digest()
+        seed = hashlib.sha256(b"dptune graph 2" + self.digest).digest()
         return neighbours(seed, self.shape, client)
 
     def to_bytes(self) -> bytes:

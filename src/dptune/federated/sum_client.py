@@ -2,8 +2,8 @@
 
 Without the roster a client sees keys that the server relays; with it, keys that named members signed for this
 very plan. The input enters at the third stage and leaves only masked; the fourth stage opens either a
-neighbour's self mask or its pairwise key, never both. State can be frozen to bytes, since frameworks restart
-clients between messages.
+neighbour's self mask or the escrow of its pairwise masks, never both. State can be frozen to bytes, since
+frameworks restart clients between messages.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ import numpy.typing as npt
 from dptune.federated import messages
 from dptune.federated.errors import ProtocolError
 from dptune.federated.field import SHARE_BYTES, Random, new_secret, split
-from dptune.federated.keys import Agreement, Identity, KeyPair, Roster, open_shares, seal_shares
+from dptune.federated.keys import Agreement, Identity, KeyPair, Roster, open_sealed, seal
 from dptune.federated.masks import stream, to_ring
 from dptune.federated.messages import SEALED_BYTES, Stage
 from dptune.federated.plan import NO_ROSTER, SumPlan
 
-__all__ = ["SumClient", "keys_statement", "pair_purpose", "self_mask_key"]
+__all__ = ["KEY_BYTES", "SIGNATURE_BYTES", "SumClient", "escrow_key", "keys_statement", "self_mask_key"]
 
-SIGNATURE_BYTES = 64
-
-
-def keys_statement(plan: SumPlan, index: int, keys: bytes) -> bytes:
-    """What a member signs: these two keys are mine, for this plan, under this index."""
-    return b"dptune keys 1" + plan.digest + index.to_bytes(2, "big") + keys
+KEY_BYTES, SIGNATURE_BYTES = 32, 64
 
 
-def pair_purpose(kind: bytes, first: int, second: int) -> bytes:
-    """Name a derived key by its use and its two ends."""
-    return b"dptune " + kind + first.to_bytes(2, "big") + second.to_bytes(2, "big")
+def keys_statement(plan: SumPlan, index: int, key: bytes) -> bytes:
+    """What a member signs: this key is mine, for this plan, under this index."""
+    return b"dptune keys 2" + plan.digest + index.to_bytes(2, "big") + key
+
+
+def escrow_key(plan: SumPlan, index: int, secret: bytes) -> bytes:
+    """The key under which a client leaves its pairwise mask keys with the server; also the server's, once opened."""
+    return hashlib.sha256(b"dptune escrow 2" + plan.digest + index.to_bytes(2, "big") + secret).digest()
 
 
 def self_mask_key(plan: SumPlan, index: int, seed: bytes) -> bytes:
     """Expand a client's self-mask seed; also the server's, once the seed is opened."""
-    return hashlib.sha256(b"dptune self mask 1" + plan.digest + index.to_bytes(2, "big") + seed).digest()
+    return hashlib.sha256(b"dptune self mask 2" + plan.digest + index.to_bytes(2, "big") + seed).digest()
 
 
 @dataclass
@@ -53,12 +53,11 @@ class _State:
     done: int = 0
     plan: bytes = b""
     index: int = 0
-    transport: bytes = b""
-    masking: bytes = b""
+    secret: bytes = b""
     seed: bytes = b""
     own_share: bytes = b""
     peers: dict[int, bytes] = field(default_factory=dict)
-    """For each neighbour that is alive: the key that opens its shares, and its public masking key."""
+    """For each neighbour that is alive: the key that opens its shares, and the key of the common mask."""
     held: dict[int, bytes] = field(default_factory=dict)
     """The two shares that each neighbour entrusted to this client."""
 
@@ -104,47 +103,48 @@ class SumClient:
         return self.masked(request, lambda: values)
 
     def keys(self, request: bytes) -> bytes:
-        """Stage 1: check the plan, reply with two fresh public keys (signed if there is a roster)."""
+        """Stage 1: check the plan, reply with a fresh public key (signed if there is a roster)."""
         self._once(Stage.KEYS)
         plan, index = messages.read_plan(request)
         self._check_plan(plan, index)
         state = self._state
-        transport, masking = KeyPair.new(self._random), KeyPair.new(self._random)
-        state.plan, state.index = plan.to_bytes(), index
-        state.transport, state.masking = transport.secret, masking.secret
+        pair = KeyPair.new(self._random)
+        state.plan, state.index, state.secret = plan.to_bytes(), index, pair.secret
         state.done = Stage.KEYS
-        body = transport.public + masking.public
+        body = pair.public
         if self._identity is not None and self._roster is not None:
             body += self._identity.sign(keys_statement(plan, index, body))
         return messages.pack(Stage.KEYS, plan.session, index, body, reply=True)
 
     def shares(self, request: bytes) -> bytes:
-        """Stage 2: check the neighbours' keys, reply with encrypted shares of both secrets."""
+        """Stage 2: check the neighbours' keys; reply with encrypted shares of two secrets and the escrow of masks.
+
+        One secret is the seed of the self mask. The other opens the escrow: the keys of the pairwise masks, which the
+        server needs if this client falls silent. It is not the client's private key, so opening it shows masks only.
+        """
         plan, body = self._open(Stage.SHARES, request)
         alive, body = messages.unpack_count(body)
         self._check_alive(plan, alive)
-        rows, rest = messages.unpack_rows(body, 64 + (SIGNATURE_BYTES if self._roster else 0))
+        rows, rest = messages.unpack_rows(body, KEY_BYTES + (SIGNATURE_BYTES if self._roster else 0))
         messages.nothing_left(rest)
-        peers = {j: row[:64] for j, row in rows.items()}
-        self._check_peers(plan, peers)
+        state, threshold = self._state, plan.shape.threshold
+        agreement = Agreement(state.secret, state.index, plan.digest)
+        publics = {j: row[:KEY_BYTES] for j, row in rows.items()}
+        self._check_peers(plan, publics, agreement.public)
         if self._roster is not None:
             for j, row in rows.items():
-                self._roster.check(j, keys_statement(plan, j, row[:64]), row[64:])
-        state, threshold = self._state, plan.shape.threshold
-        state.seed = new_secret(self._random)
-        holders = sorted([*peers, state.index])
+                self._roster.check(j, keys_statement(plan, j, row[:KEY_BYTES]), row[KEY_BYTES:])
+        state.seed, vault = new_secret(self._random), new_secret(self._random)
+        holders = sorted([*publics, state.index])
         of_seed = split(state.seed, holders, threshold, self._random)
-        of_key = split(state.masking, holders, threshold, self._random)
-        sealed, transport = {}, Agreement(state.transport, plan.digest)
-        for j, keys in peers.items():
-            low, high = min(j, state.index), max(j, state.index)
-            both = transport.derive(keys[:32], pair_purpose(b"shares", low, high), 64)
-            outward, inward = (both[:32], both[32:]) if state.index == low else (both[32:], both[:32])
-            sealed[j] = seal_shares(outward, of_seed[j] + of_key[j], plan.digest)
-            peers[j] = inward + keys[32:]
-        state.peers, state.own_share, state.done = peers, of_seed[state.index], Stage.SHARES
+        of_vault = split(vault, holders, threshold, self._random)
+        pairs = {j: agreement.with_peer(j, public) for j, public in publics.items()}
+        sealed = {j: seal(keys.outward, of_seed[j] + of_vault[j], plan.digest) for j, keys in pairs.items()}
+        escrow = seal(escrow_key(plan, state.index, vault), b"".join(keys.mask for keys in pairs.values()), plan.digest)
+        state.peers = {j: keys.inward + keys.mask for j, keys in pairs.items()}
+        state.secret, state.own_share, state.done = b"", of_seed[state.index], Stage.SHARES
         commitment = hashlib.sha256(self_mask_key(plan, state.index, state.seed)).digest()
-        body = commitment + messages.pack_rows(sealed)
+        body = commitment + messages.pack_rows(sealed) + escrow
         return messages.pack(Stage.SHARES, plan.session, state.index, body, reply=True)
 
     def masked(self, request: bytes, fill: Callable[[], npt.NDArray[np.int64]]) -> bytes:
@@ -161,22 +161,20 @@ class SumClient:
         if not rows.keys() <= state.peers.keys():
             raise ProtocolError("The server relays shares from a client that is not a known neighbour.")
         self._check_holders(plan, len(rows))
-        held = {j: open_shares(state.peers[j][:32], sealed, plan.digest, j) for j, sealed in rows.items()}
+        held = {j: self._open_shares(plan, j, sealed) for j, sealed in rows.items()}
         values = fill()
         if values.shape != (plan.length,):
             raise ProtocolError(f"The plan sums vectors of length {plan.length}; got shape {values.shape}.")
-        masking = Agreement(state.masking, plan.digest)
         own = stream(self_mask_key(plan, state.index, state.seed), plan.length, plan.bits)
         total = to_ring(values, plan.bits) + own
         for j in held:
-            low, high = min(j, state.index), max(j, state.index)
-            mask = stream(masking.derive(state.peers[j][32:], pair_purpose(b"mask", low, high)), plan.length, plan.bits)
-            total = total + mask if state.index == low else total - mask
+            mask = stream(state.peers[j][32:], plan.length, plan.bits)
+            total = total + mask if state.index < j else total - mask
         state.held, state.done = held, Stage.MASKED
         return messages.pack(Stage.MASKED, plan.session, state.index, total.tobytes(), reply=True)
 
     def unmask(self, request: bytes) -> bytes:
-        """Stage 4: open the self mask of each neighbour that contributed, the key of each that did not."""
+        """Stage 4: open the self mask of each neighbour that contributed, the escrow of each that did not."""
         plan, body = self._open(Stage.UNMASK, request)
         contributed, body = messages.unpack_count(body)
         self._check_alive(plan, contributed)
@@ -259,14 +257,20 @@ class SumClient:
                 f"Only {others + 1} clients are left, the plan needs {plan.shape.minimum}; nothing is sent."
             )
 
-    def _check_peers(self, plan: SumPlan, peers: dict[int, bytes]) -> None:
+    def _check_peers(self, plan: SumPlan, peers: dict[int, bytes], own: bytes) -> None:
         if not peers.keys() <= set(plan.neighbours(self._state.index)):
             raise ProtocolError("The server shows keys of a client that is not a neighbour in the public graph.")
         self._check_holders(plan, len(peers))
-        own = [Agreement(secret, b"").public for secret in (self._state.transport, self._state.masking)]
-        every = [*own, *(row[:32] for row in peers.values()), *(row[32:] for row in peers.values())]
-        if len(set(every)) != len(every):
+        if len({own, *peers.values()}) != len(peers) + 1:
             raise ProtocolError("Two clients are shown with the same key; the server's list is forged.")
+
+    def _open_shares(self, plan: SumPlan, sender: int, sealed: bytes) -> bytes:
+        shares = open_sealed(self._state.peers[sender][:32], sealed, plan.digest)
+        if shares is None:
+            raise ProtocolError(
+                f"The shares from client {sender} were tampered with or belong to another vote; nothing is sent."
+            )
+        return shares
 
     # -- between messages
 
@@ -285,7 +289,7 @@ class SumClient:
         self._state = _State(
             done=values["done"],
             index=values["index"],
-            **{name: raw(values[name]) for name in ("plan", "transport", "masking", "seed", "own_share")},
+            **{name: raw(values[name]) for name in ("plan", "secret", "seed", "own_share")},
             peers={int(j): raw(text) for j, text in values["peers"].items()},
             held={int(j): raw(text) for j, text in values["held"].items()},
         )

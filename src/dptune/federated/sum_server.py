@@ -16,11 +16,11 @@ import numpy.typing as npt
 from dptune.federated import messages
 from dptune.federated.errors import Aborted, ProtocolError
 from dptune.federated.field import SHARE_BYTES, join
-from dptune.federated.keys import Agreement, Roster
+from dptune.federated.keys import Roster, open_sealed
 from dptune.federated.masks import Ring, stream, to_signed
-from dptune.federated.messages import SEALED_BYTES, Stage
+from dptune.federated.messages import SEALED_BYTES, TAG_BYTES, Stage
 from dptune.federated.plan import SumPlan
-from dptune.federated.sum_client import SIGNATURE_BYTES, keys_statement, pair_purpose, self_mask_key
+from dptune.federated.sum_client import KEY_BYTES, SIGNATURE_BYTES, escrow_key, keys_statement, self_mask_key
 
 __all__ = ["Replies", "SumServer"]
 
@@ -35,10 +35,10 @@ class SumServer:
         self.plan = plan
         self._roster = roster
         self._stage = 0
-        self._keys: dict[int, bytes] = {}
         self._rows: dict[int, bytes] = {}
         self._commitments: dict[int, bytes] = {}
         self._sealed: dict[int, dict[int, bytes]] = {}
+        self._escrows: dict[int, bytes] = {}
         self._masked: dict[int, Ring] = {}
         self.refused: dict[int, str] = {}
         """Clients one of whose replies was refused, and why; unless an earlier one stands they count as
@@ -59,18 +59,17 @@ class SumServer:
     def keys(self, replies: Replies) -> dict[int, bytes]:
         """Take the public keys; return each client its neighbours' keys."""
         self._advance(Stage.KEYS)
-        width = 64 + (SIGNATURE_BYTES if self._roster else 0)
+        width = KEY_BYTES + (SIGNATURE_BYTES if self._roster else 0)
         seen: set[bytes] = set()
 
         def take(i: int, body: bytes) -> None:
             if len(body) != width:
                 raise ProtocolError(f"Client {i} sent {len(body)} bytes of keys instead of {width}.")
             if self._roster is not None:
-                self._roster.check(i, keys_statement(self.plan, i, body[:64]), body[64:])
-            pair = {body[:32], body[32:64]}
-            if len(pair) < 2 or pair & seen:
+                self._roster.check(i, keys_statement(self.plan, i, body[:KEY_BYTES]), body[KEY_BYTES:])
+            if body[:KEY_BYTES] in seen:
                 raise ProtocolError(f"Client {i} sent a key that was sent before.")
-            seen.update(pair)
+            seen.add(body[:KEY_BYTES])
             self._rows[i] = body
 
         self._each(Stage.KEYS, replies, range(self.plan.clients), take)
@@ -88,11 +87,12 @@ class SumServer:
         self._advance(Stage.SHARES)
 
         def take(i: int, body: bytes) -> None:
-            rows, rest = messages.unpack_rows(body[32:], SEALED_BYTES)
-            messages.nothing_left(rest)
+            rows, escrow = messages.unpack_rows(body[32:], SEALED_BYTES)
             if rows.keys() != set(self._near(i, self._rows)):
                 raise ProtocolError(f"Client {i} sealed shares for other clients than its neighbours.")
-            self._commitments[i], self._sealed[i] = body[:32], rows
+            if len(escrow) != KEY_BYTES * len(rows) + TAG_BYTES:
+                raise ProtocolError(f"Client {i} left {len(escrow)} bytes in escrow instead of a key per neighbour.")
+            self._commitments[i], self._sealed[i], self._escrows[i] = body[:32], rows, escrow
 
         self._each(Stage.SHARES, replies, self._rows, take)
         self._enough(Stage.SHARES, self._sealed)
@@ -169,18 +169,16 @@ class SumServer:
         return stream(key, self.plan.length, self.plan.bits)
 
     def _remove_pairs(self, total: Ring, dead: int, shares: dict[int, bytes]) -> None:
-        masking = Agreement(join(shares, self.plan.shape.threshold), self.plan.digest)
-        if masking.public != self._rows[dead][32:64]:
-            raise ProtocolError(f"The shares of client {dead}'s key are wrong: a message was tampered with.")
-        for i in self._near(dead, self._masked):
-            low, high = min(i, dead), max(i, dead)
-            mask = stream(
-                masking.derive(self._rows[i][32:64], pair_purpose(b"mask", low, high)),
-                self.plan.length,
-                self.plan.bits,
-            )
+        key = escrow_key(self.plan, dead, join(shares, self.plan.shape.threshold))
+        opened = open_sealed(key, self._escrows[dead], self.plan.digest)
+        if opened is None:
+            raise ProtocolError(f"The shares of client {dead}'s escrow are wrong: a message was tampered with.")
+        for place, i in enumerate(sorted(self._sealed[dead])):
+            if i not in self._masked:
+                continue
+            mask = stream(opened[KEY_BYTES * place : KEY_BYTES * (place + 1)], self.plan.length, self.plan.bits)
             # The living neighbour added the mask if it is the lower of the two, and subtracted it otherwise.
-            if i == low:
+            if i < dead:
                 total -= mask
             else:
                 total += mask
