@@ -58,5 +58,7 @@ def test_figure_4_on_adult() -> None:
     table = hype_fig4(datasets=["adult"], clients=[50], partitions=["iid"], epsilons=[3.0], repetitions=5)
     (row,) = table.as_dicts()
     assert float(row["opt"]) > 0.83
+    assert row["subsets"] == "-"  # 50 clients cannot cover 100 candidates
+    assert all(0.7 < float(row[rival]) <= float(row["opt"]) for rival in ("raw", "feathers"))
     assert float(row["guess"]) < float(row["eps 3"]) <= float(row["opt"])
     assert float(row["eps 3"]) > float(row["opt"]) - 0.02
