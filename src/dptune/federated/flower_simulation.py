@@ -1,11 +1,13 @@
 """The simulated federation of ``dptune vote --flower``: the same vote through Flower's own simulation.
 
 Needs Ray (it comes with the extra ``flower``). Clients that are told to drop out answer with an error, as a crashed
-client does. The CPU seconds that it reports are this process's; Ray's workers are not in them.
+client does. The CPU seconds that it reports are this process's and those that all clients took to answer; starting
+Ray's workers is not in them.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -80,6 +82,7 @@ def federate(
     with tempfile.TemporaryDirectory() as folder:
         app = _clients(table, policy, secrets, Path(folder), _silent(drop or {}, clients))
         run_simulation(server, app, clients, backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}})
+        answering = sum(float(line) for file in Path(folder).glob("*.cpu") for line in file.read_text().split())
     if not outcome:
         raise Aborted("Flower's simulation ended without an outcome; its log says why.")
     if isinstance(outcome[0], Exception):
@@ -89,7 +92,7 @@ def federate(
         chosen=list(candidates).index(params),
         params=params,
         statement=statement,
-        cpu_seconds=time.process_time() - started,
+        cpu_seconds=time.process_time() - started + answering,
         bytes_up=vote.bytes_up / clients,
         bytes_down=vote.bytes_down / clients,
     )
@@ -112,7 +115,15 @@ def _clients(
             return Message(Error(code=0, reason="dropped out"), reply_to=message)
         return call_next(message, context)
 
-    app = ClientApp(mods=[fall_silent])
+    def timed(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        began = time.process_time()
+        try:
+            return call_next(message, context)
+        finally:
+            with (folder / f"{os.getpid()}.cpu").open("a") as file:  # a worker runs one client at a time
+                file.write(f"{time.process_time() - began}\n")
+
+    app = ClientApp(mods=[timed, fall_silent])
 
     def identity(context: Context) -> Identity:
         return Identity(secrets[partition(context)])
