@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from dptune.accounting import Binomial, Gaussian, NegativeBinomial, Poisson, Runs
-from dptune.accounting._interleave import upper_programme
+from dptune.accounting._hull import hull_half
+from dptune.accounting._interleave import UpperProgramme, _fill_bend, upper_programme
 from dptune.accounting._profiles import Array
 from dptune.accounting._recursion import GAINS, Recursion, _kernel
+from dptune.accounting._selected import SelectedHalf
 from dptune.accounting.cost import operand
 
 needs_kernel = pytest.mark.skipif(_kernel is None, reason="dptune was installed without a C compiler")
@@ -105,3 +107,44 @@ def test_programme_is_convex_in_the_exponential() -> None:
         a = np.linspace(np.exp(1.0), np.exp(4.0), 41)
         values = programme.delta(np.log(a))
         assert (np.diff(values, 2) >= -1e-12 * values[1:-1]).all()
+
+
+def test_the_bend_is_never_too_small() -> None:
+    """Against a closed form in extended precision, on arcs so narrow that the difference of slopes is all roundoff."""
+    rng = np.random.default_rng(6)
+    mean = 7.0
+    y = np.sort(rng.random(30))
+    q0 = rng.random((40, 1)) * 0.5
+    q1 = q0 + 10.0 ** rng.uniform(-18, -2, (40, 1))
+    bend = np.empty((40, 29))
+    _fill_bend(bend, (q0, q1, q1 - q0), y, Poisson(mean))
+    wide = np.longdouble
+    low, high = q0.astype(wide), q1.astype(wide)
+    corner = np.maximum(y.astype(wide), high)
+    exact = wide(mean) ** 2 * np.exp(wide(mean) * (corner[:, 1:] - low - 1)) * -np.expm1(-wide(mean) * (high - low))
+    exact *= np.diff(corner) ** 2 / 8
+    assert (bend >= exact).all()
+    assert (bend[:, -1:] <= exact[:, -1:] * 1.01 + 1e-12)[(q1 - q0).ravel() > 1e-9].all()
+
+
+def test_a_programme_that_is_no_number_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, pair = Poisson(45), operand(Gaussian(3.73))
+    hull = hull_half(pair, runs)
+    assert SelectedHalf(hull, runs).epsilon(1e-5) < hull.epsilon(1e-5)
+    monkeypatch.setattr(UpperProgramme, "delta", lambda self, e: np.full(np.shape(e), np.nan))
+    assert SelectedHalf(hull, runs).epsilon(1e-5) == hull.epsilon(1e-5)
+
+
+def test_losses_must_be_finite() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        Recursion(np.array([1.0, np.inf]), 3)
+    assert len(Recursion(np.empty(0), 3).best()) == 0
+
+
+def test_laws_that_are_steeper_than_roundoff_are_rounded_outward() -> None:
+    """z is known to 1e-16 only; a law that moves by more than that says so in its guard."""
+    assert Poisson(10).roundoff < 1e-13
+    assert 1e-6 < NegativeBinomial(-0.5, 1e5).roundoff < 1e-3
+    assert SelectedHalf(hull_half(operand(Gaussian(4.0)), steep := NegativeBinomial(-0.5, 1e8)), steep).delta(
+        np.array([3.0])
+    ) == pytest.approx(1.0)

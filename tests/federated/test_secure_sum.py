@@ -360,6 +360,14 @@ def test_wrong_shares_are_noticed(victim: str) -> None:
         server.unmask(replies.items())
 
 
+def test_what_is_kept_after_the_ballot_does_not_open_it() -> None:
+    """Seed and mask keys are gone once the masked values are sent: with the wire they would give the input."""
+    _, clients, requests = up_to(Stage.MASKED, plan_of(10))
+    clients[0].answer(requests[0], np.ones(7, dtype=np.int64))
+    kept = json.loads(clients[0].freeze())
+    assert (kept["seed"], kept["secret"], kept["peers"]) == ("", "", {})
+
+
 def test_a_tampered_escrow_is_noticed() -> None:
     plan = plan_of(10)
     server, clients, requests = up_to(Stage.SHARES, plan)

@@ -110,7 +110,7 @@ def _outward_points(polygon: Polygon, runs: Runs, box: _Box) -> tuple[Array, Arr
     every_y = np.empty_like(every_x)
     every_x[::2], every_x[1::2] = x, corner_x
     every_y[::2], every_y[1::2] = y, corner_y
-    return every_x, every_y * (1.0 - _GUARD)
+    return every_x, every_y * (1.0 - _GUARD - runs.roundoff)
 
 
 def _lower_hull(x: Array, y: Array) -> tuple[Array, Array]:
@@ -171,4 +171,4 @@ def hull_half(pair: Pair, runs: Runs, density: tuple[float, float] = (1.0, 1.0))
     keep = widths > 0.0
     with np.errstate(divide="ignore"):
         shifts = np.log(np.maximum(slopes[keep], 1e-300)) - _GUARD
-    return HullHalf(pair, shifts, widths[keep] * (1.0 + _GUARD))
+    return HullHalf(pair, shifts, widths[keep] * (1.0 + _GUARD + runs.roundoff))

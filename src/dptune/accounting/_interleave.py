@@ -25,6 +25,7 @@ _CELLS = 160  # cells of the complement, about
 _NODES = 520  # nodes of the inner polygon
 _BLOCK = 64  # rows of gains made at a time: they stay in the cache
 _GUARD = 1e-11
+_OUTWARD = np.array([1.0, 1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0, 1.0])[:, None, None]  # gains in their order
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,14 +192,27 @@ def _fill(
     _fill_cut(high_a, arcs, y, lines, runs)
     low = runs.gains_between(y, q0, dq)
     low_a[:], low_b[:] = low[:, :-1], low[:, 1:]
-    width = np.diff(np.maximum(y, q1))
-    np.subtract(runs.slopes_between(y[1:], q0, dq, 2), runs.slopes_between(y[1:], q1, 0.0 * dq, 2), out=bend)
-    np.maximum(bend, 0.0, out=bend)
-    bend *= width * width / 8.0
+    _fill_bend(bend, (q0, q1, dq), y, runs)
     np.multiply(runs.slopes_between(u[1:], p0, dp, 1), dp, out=start_high)
     np.multiply(runs.slopes_between(y[:-1], q1, 0.0 * dq, 1), dq, out=start_low)
     turn = runs.slopes_between(u, p0, dp, 2) * (dp * dp / 4.0)
     turn_in[:], turn_out[:] = turn[:, :-1], turn[:, 1:]
+    gains *= 1.0 + runs.roundoff * _OUTWARD
+
+
+def _fill_bend(bend: Array, arcs: tuple[Array, Array, Array], y: Array, runs: Runs) -> None:
+    """An eighth of the largest second derivative of the Q-gain in a cell, times the cell's width squared.
+
+    The second derivative is a difference of nearly equal numbers: roundoff is added, the mean value theorem caps it.
+    """
+    q0, q1, dq = arcs
+    upper = runs.slopes_between(y[1:], q0, dq, 2)
+    np.subtract(upper, runs.slopes_between(y[1:], q1, 0.0 * dq, 2), out=bend)
+    bend += (1e-13 + runs.roundoff) * upper
+    np.minimum(bend, runs.slopes_between(y[1:], q0, dq, 3) * (dq * (1.0 + runs.roundoff)), out=bend)
+    np.maximum(bend, 0.0, out=bend)
+    width = np.diff(np.maximum(y, q1))
+    bend *= width * width / 8.0
 
 
 def _fill_cut(high: Array, arcs: tuple[Array, Array], y: Array, lines: tuple[Array, Array], runs: Runs) -> None:

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LANES = 8, GAINS = 9 };
+enum { LANES = 8, GAINS = 9, MOST = 1 << 24 };
 
 #define INLINE static inline __attribute__((always_inline))
 #define EACH for (int k = 0; k < LANES; k++)
@@ -80,8 +80,8 @@ static PyObject *run(PyObject *args, recursion *step, Py_ssize_t planes) {
     PyObject *result = NULL;
     if (!PyArg_ParseTuple(args, "nny*y*w*", &rows, &columns, &gains, &a, &best)) return NULL;
     Py_ssize_t groups = a.len / (LANES * size);
-    if (rows < 1 || columns < 1 || gains.len != planes * rows * columns * size || a.len != groups * LANES * size ||
-        best.len != groups * (columns + 1) * LANES * size) {
+    if (rows < 1 || columns < 1 || rows > MOST || columns > MOST || gains.len != planes * rows * columns * size ||
+        a.len != groups * LANES * size || best.len != groups * (columns + 1) * LANES * size) {
         PyErr_SetString(PyExc_ValueError, "an array has another size than rows, columns and lanes say");
         goto done;
     }

@@ -25,13 +25,15 @@ class Recursion:
     """The best value so far in every column, for each a; rows are given from the last to the first."""
 
     def __init__(self, a: Array, columns: int, kernel: Any = _kernel) -> None:
+        if not np.isfinite(a).all():
+            raise ValueError("losses must be finite")
         self.columns = columns
         self._count, self._kernel = len(a), kernel
         if kernel is None:
             self._a, self._best = a[:, None], np.zeros((len(a), columns))
             return
         groups = -(-len(a) // kernel.LANES)
-        self._a = np.append(a, np.full(groups * kernel.LANES - len(a), a[-1]))
+        self._a = np.append(a, np.ones(groups * kernel.LANES - len(a)))
         self._best = np.zeros((groups, columns + 1, kernel.LANES))  # the row at the end turns NaN if a gain was
 
     def upper(self, gains: Array) -> None:

@@ -78,7 +78,7 @@ class SelectedHalf(Half):
         for points in (8, 8):
             e = np.linspace(low, high, points)
             d = programme.delta(e)
-            if d[-1] > delta:
+            if not d[-1] <= delta:  # not "greater": a value that is no number proves nothing
                 return bound
             k = int(np.argmax(d <= delta))
             if k == 0:

@@ -78,6 +78,13 @@ class Runs(ABC):
     def describe(self) -> dict[str, object]:
         """A JSON description that :func:`runs_from_json` turns back into an equal law."""
 
+    @cached_property
+    def roundoff(self) -> float:
+        """A relative error that no value of f, its slopes or its gains exceeds: z itself is known to 1e-16 only."""
+        one = np.ones(1)
+        steepness = float(self.slope(one, 2)[0] / self.slope(one)[0])
+        return min(1e-14 + 1e-15 * steepness, 1.0)
+
     @property
     def never(self) -> float:
         """P(K = 0): the probability that the public default is released."""

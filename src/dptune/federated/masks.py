@@ -3,8 +3,8 @@
 The key stream is what the cipher makes of zeros; the authenticated form is called, and its tag dropped, because
 ``cryptography`` sets it up in a quarter of the time.
 
-A key must serve one vector only, since the nonce is fixed: every caller derives its keys by HKDF with the
-plan's digest.
+A key must serve one vector only, since the nonce is fixed: every caller derives its keys (HKDF, or SHA-256 of a fresh
+seed) with the plan's digest.
 """
 
 from __future__ import annotations
