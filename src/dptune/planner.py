@@ -207,6 +207,8 @@ class Compared:
 def _passes(plan: Plan) -> float:
     """Gradient evaluations per record of one training on everything."""
     base = plan.settings.get("base") or plan.settings["final"]["base"]
+    if not base["kinds"]:
+        return 1.0
     cost = cost_from_json(base["kinds"][0]["cost"])
     parts = getattr(cost, "parts", (cost,))
     found = [part.sampling_rate * part.steps for part in parts if isinstance(part, DpSgd)]

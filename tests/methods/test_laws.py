@@ -10,10 +10,13 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import binomtest, chi2_contingency, chisquare
 
 from dptune.accounting import Binomial, Gaussian, Geometric, Logarithmic, NegativeBinomial, Poisson, Runs
@@ -32,7 +35,7 @@ from dptune.methods import (
     Vote,
 )
 from dptune.methods.base import Outcome, Plan, Trial
-from dptune.methods.execute import fit_trial
+from dptune.methods.execute import correct, fit_trial
 from dptune.methods.parts import ALL, Client, Coin, DataPart, Shard, records
 from dptune.methods.projection import project
 from dptune.methods.surrogate import register_rule
@@ -400,9 +403,52 @@ def test_private_scores_are_noised_counts() -> None:
     held = records(DataPart((Coin(0.5, True, "validation"),)), data, source)
     exact = float((held % 2 == 0).sum())
     scores = np.array([fit_trial(Sums(), trial, data, source)[1] for trial in trials]) * 100
-    z = (scores - exact) / 3.0
-    assert abs(z.mean()) < 5 / math.sqrt(400)
-    assert abs((z**2).mean() - 1) < 5 * math.sqrt(2 / 400)
+    added = scores - exact
+    assert np.allclose(added, np.round(added), atol=1e-9)  # whole numbers, up to the division
+    # The law of the discrete Gaussian with parameter 3, from its definition; tails are pooled.
+    values = np.arange(-60, 61)
+    law = np.exp(-(values**2) / 18.0)
+    law /= law.sum()
+    edges = np.arange(-5, 6)
+    observed = np.array([np.sum(np.clip(np.round(added), -5, 5) == v) for v in edges])
+    clipped = np.clip(values, -5, 5)
+    expected = 400 * np.array([law[clipped == v].sum() for v in edges])
+    assert chisquare(observed, expected).pvalue > LEVEL
+
+
+class Judged:
+    """A model that judges every record by itself, or says how many it got right."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def correct(self, data: Any) -> Any:
+        return self.answer(data)
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        (lambda data: data % 2 == 0, 5),
+        (lambda data: np.where(data < 3, 0.5, 0.0), 1.5),
+        (lambda data: np.where(data < 3, np.nan, 1.0), 7),
+        (lambda data: np.where(data < 3, 9.0, -9.0), 3),
+        (lambda data: 4, 4),
+        (lambda data: 1e9, 10),
+        (lambda data: math.nan, 0),
+        (lambda data: np.full(len(data), 0.1), 10 * math.floor(0.1 * 2**20) / 2**20),
+    ],
+)
+def test_records_count_exactly_between_zero_and_one(answer: Any, right: float) -> None:
+    assert correct(Judged(answer), np.arange(10)) == Fraction(right)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.floats(0, 1), st.integers(0, 59))
+def test_one_record_moves_a_whole_count_by_at_most_one(values: list[float], more: float, place: int) -> None:
+    before = np.array(values)
+    after = np.insert(before, min(place, len(values)), more)
+    counts = [math.floor(correct(Judged(lambda data: data), one)) for one in (before, after)]
+    assert 0 <= counts[1] - counts[0] <= 1
 
 
 def test_a_trainer_with_another_cost_fails_the_trial() -> None:

@@ -22,6 +22,7 @@ from dptune.errors import Corrupt, DptuneError, InvalidInput, Stopped
 from dptune.executors.base import Executor, Session, Work
 from dptune.executors.processes import Processes
 from dptune.methods.base import Plan, Selection
+from dptune.methods.lines import settle_selection
 from dptune.sealed._files import remove_tree, storage_errors, write_durable
 from dptune.sealed._loop import Beat, Loop
 from dptune.sealed._quiet import Quiet, silence
@@ -104,6 +105,7 @@ def resume(
     if vault.facts().get("state") == "released":
         return load_release(folder, continued=False)
     check_trainer(trainer)
+    terms.plan.check()
     return _Run(folder, vault, terms, trainer, data, executor or Processes(), beat).work()
 
 
@@ -232,7 +234,7 @@ class _Run:
         log = self.vault.path / "output" / "search.log"
         with silence(log):
             search = Quiet(self.terms.plan.start(randomness), log)
-        selection = loop.search(search)
+        selection = settle_selection(self.trainer, self.terms.plan, loop.search(search))
         if selection.final is not None:
             loop.final(selection.final)
         replay = self.terms.replay
