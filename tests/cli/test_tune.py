@@ -140,7 +140,7 @@ def test_flags_alone_with_private_validation(tmp_path: Path, capsys: pytest.Capt
     flags += ["--method", "subset", "--runs", "geometric:2", "--fraction", "0.3", "--workers", "1"]
     shown = _json(capsys, "tune", *flags, "--out", str(tmp_path / "run"))
     assert shown["epsilon"] <= 4.0
-    assert any("private records, each held back" in text for text in shown["assumptions"])
+    assert any("exact integer noise (a discrete Gaussian" in text for text in shown["assumptions"])
 
 
 def test_without_a_method_the_planner_chooses_and_says_why(
@@ -161,6 +161,44 @@ def test_a_rehearsal_says_so(job: Path, ledger: Ledger, tmp_path: Path, capsys: 
     assert shown["watermark"] == "NO GUARANTEE"
     assert shown["replay"] == "exact"
     assert ledger.status("digits").charges == 0
+
+
+def test_a_rehearsal_offers_a_public_time_of_release(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rehearsal = str(tmp_path / "r")
+    _json(capsys, "tune", str(job), "--out", rehearsal, "--seed", "4", "--data-is", "public")
+    assert main(["tune", str(job), "--out", str(tmp_path / "run"), "--rehearsal", rehearsal]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--release-at auto would release nothing before such a time" in text
+    assert json.loads((tmp_path / "run" / "release" / "release.json").read_text())["replay"] == "exact"
+    assert ledger.status("digits").charges == 1
+
+
+def test_an_edited_plan_is_refused(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its price is not shown, and a run whose stored plan was edited is not continued."""
+    shown = _json(capsys, "tune", str(job), "--out", str(tmp_path / "run"))
+    stored = tmp_path / "run" / "release" / "plan.json"
+    assert _json(capsys, "price", "--plan", str(stored))["epsilon"] == shown["epsilon"]
+    plan = json.loads(stored.read_text())
+    cheap = tmp_path / "cheap.json"
+    cheap.write_text(json.dumps({**plan, "cost": {"cost": "pure", "epsilon": 0.01}}))
+    assert main(["price", "--plan", str(cheap)]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert "states a cost of epsilon 0.00980098, but its settings cost 1.9" in said.err
+    database = tmp_path / "run" / "vault" / "run.db"
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        terms = json.loads(connection.execute("SELECT value FROM facts WHERE name = 'terms'").fetchone()[0])
+        terms["plan"]["cost"] = {"cost": "pure", "epsilon": 0.01}
+        connection.execute("UPDATE facts SET value = ? WHERE name = 'terms'", (json.dumps(terms),))
+        connection.execute("UPDATE facts SET value = '\"open\"' WHERE name = 'state'")
+    before = ledger.head
+    assert main(["resume", str(tmp_path / "run")]) == 2
+    assert "its settings cost" in capsys.readouterr().err
+    assert ledger.head == before
 
 
 def test_a_job_that_was_killed_is_resumed(

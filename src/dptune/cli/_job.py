@@ -91,7 +91,7 @@ def read_job(path: Path | None) -> Job:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"The job {path} is no TOML: {error}.") from None
     job = Job(sections)
-    for section, field in (("data", "file"), ("data", "validation"), ("run", "ledger")):
+    for section, field in (("data", "file"), ("data", "validation"), ("run", "ledger"), ("run", "rehearsal")):
         value = job.get(section, field)
         if isinstance(value, str) and value not in ("test", "private"):
             job = job.with_fields(section, **{field: str((path.parent / value).absolute())})

@@ -14,7 +14,10 @@ from dptune.cli._job import Job, load_data, make_budget, make_executor, read_job
 from dptune.cli._output import number, print_json, print_rows
 from dptune.cli._tuning import make_plan, make_trainer
 from dptune.errors import InvalidInput, Stopped
+from dptune.executors import Executor
+from dptune.methods import Plan
 from dptune.sealed import Release, run
+from dptune.sealed.duration import offered_time, workers_of
 
 __all__ = ["run_job", "show", "stoppable", "tune"]
 
@@ -43,7 +46,10 @@ def tune(
     trusted: Annotated[bool | None, typer.Option("--trusted", help="The Ray cluster may see private data.")] = None,
     seed: Annotated[int | None, typer.Option(help="A rehearsal: repeatable, NO GUARANTEE.")] = None,
     data_is: Annotated[str | None, typer.Option(help="private | public | synthetic")] = None,
-    release_at: Annotated[str | None, typer.Option(help="A public time before which nothing is released.")] = None,
+    release_at: Annotated[
+        str | None, typer.Option(help="A public time before which nothing is released; auto: from the rehearsal.")
+    ] = None,
+    rehearsal: Annotated[Path | None, typer.Option(help="The folder of an earlier rehearsal of this job.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Tune on private data within (epsilon, delta) and release the winner, the model and the statement."""
@@ -57,6 +63,7 @@ def tune(
     book = None if ledger is None else str(ledger.absolute())
     job = job.with_fields("run", ledger=book, dataset=dataset, executor=executor, workers=workers, address=address)
     job = job.with_fields("run", trusted=trusted, seed=seed, release_at=release_at)
+    job = job.with_fields("run", rehearsal=None if rehearsal is None else str(rehearsal.absolute()))
     if out is None:
         raise InvalidInput("Say where the run goes: --out DIR.")
     release = run_job(job, out, quiet=as_json)
@@ -80,8 +87,11 @@ def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
     data, public = load_data(job)
     trainer = make_trainer(job, data, public)
     plan, why = make_plan(job, data, trainer, budget)
+    executor = make_executor(job)
     if why is not None and not quiet:
         print(why)
+    if not quiet:
+        offer_time(job, plan, executor)
     with heartbeat("tuning inside the seal") as beat, stoppable(out):
         return run(
             plan,
@@ -90,7 +100,7 @@ def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
             ledger=job.get("run", "ledger"),
             dataset=job.get("run", "dataset") or job.get("data", "name"),
             out=out,
-            executor=make_executor(job),
+            executor=executor,
             seed=job.get("run", "seed"),
             data_is=job.get("data", "kind", "private"),
             release_at=job.get("run", "release_at"),
@@ -98,6 +108,18 @@ def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
             job=job.sections,
             beat=beat,
         )
+
+
+def offer_time(job: Job, plan: Plan, executor: Executor) -> None:
+    """Where a rehearsal told the duration, offer a public time of release: computed from public facts alone."""
+    rehearsal = job.get("run", "rehearsal")
+    if rehearsal is None or job.get("run", "release_at") is not None or job.get("run", "seed") is not None:
+        return
+    moment = offered_time(plan, Path(rehearsal), workers_of(executor)).isoformat()
+    print(
+        "When this run ends tells how long it took, hence about how many trainings there were. By the rehearsal it "
+        f"will most likely be over by {moment}; --release-at auto would release nothing before such a time."
+    )
 
 
 def show(release: Release, as_json: bool) -> None:
