@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -70,15 +72,24 @@ def tune(
     show(release, as_json)
 
 
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 @contextlib.contextmanager
 def stoppable(folder: Path) -> Iterator[None]:
-    """Ctrl-C is one line too."""
+    """Ctrl-C, and a polite request to end (SIGTERM), are one line too; what is durable stays for ``dptune resume``."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _interrupt) if main else None
     try:
         yield
     except KeyboardInterrupt:
         raise Stopped(
             f"Stopped. If {folder} holds a run, it is charged: finish it with 'dptune resume {folder}'."
         ) from None
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)
 
 
 def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
