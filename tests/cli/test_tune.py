@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dp_accounting import dp_event
+from dp_accounting.rdp import RdpAccountant
 
 from dptune.cli import main
 from dptune.sealed import Ledger
@@ -279,6 +281,45 @@ def test_a_trainer_without_cost(job: Path, ledger: Ledger, tmp_path: Path, capsy
     assert main(["tune", str(job), "--out", str(tmp_path / "run")]) == 2
     assert "declares no cost" in capsys.readouterr().err
     assert ledger.status("digits").charges == 0
+
+
+def test_a_loader_that_fails_is_one_line(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it says may quote records, so only its type is shown."""
+    (tmp_path / "mine_that_fails.py").write_text("def load():\n    raise ValueError('patient 17')\n")
+    text = JOB.replace('name = "digits"\nvalidation = "test"', 'loader = "mine_that_fails:load"')
+    job.write_text(text)
+    assert main(["tune", str(job), "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert "failed (ValueError)" in said
+    assert "patient" not in said
+    assert said.count("\n") == 1
+    assert ledger.status("digits").charges == 0
+
+
+def test_a_continuous_sampling_rate_under_a_line(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = JOB.replace("clip_norm = [0.3, 1.0]", "sampling_rate = {low = 0.03, high = 0.15, log = true}")
+    job.write_text(text)
+    assert main(["tune", str(job), "--out", str(tmp_path / "run")]) == 2
+    assert "costs='line'" in capsys.readouterr().err
+    job.write_text(text.replace('runs = "geometric:3"', 'runs = "tnb:1,3"\ncosts = "line"'))
+    shown = _json(capsys, "tune", str(job), "--out", str(tmp_path / "run"))
+    assert shown["epsilon"] <= 2.0
+    assert 0.03 <= shown["params"]["sampling_rate"] <= 0.15
+    assert shown["params"]["noise_multiplier"] > 0.3
+    assert any("one Renyi line" in sentence for sentence in shown["assumptions"])
+    price = _json(capsys, "price", "--plan", str(tmp_path / "run" / "release" / "plan.json"))
+    assert price["epsilon"] == shown["epsilon"]
+    line = json.loads((tmp_path / "run" / "release" / "plan.json").read_text())["settings"]["base"]["line"]
+    base = {"rate": shown["params"]["sampling_rate"], "noise": shown["params"]["noise_multiplier"]}
+    accountant = RdpAccountant(line["orders"])
+    step = dp_event.PoissonSampledDpEvent(base["rate"], dp_event.GaussianDpEvent(base["noise"]))
+    accountant.compose(step, 20)
+    assert (np.array(accountant.rdp) <= line["slope"] * np.array(line["orders"])).all()
+    assert ledger.status("digits").charges == 1
 
 
 def test_damaged_files_are_one_line(
