@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -361,3 +362,48 @@ def test_a_full_disk_is_one_line_and_loses_nothing(job: Path, ledger: Ledger, tm
     assert ledger.path.read_bytes() == before
     assert ledger.verify() == ledger.head
     assert not (tmp_path / "run").exists()
+
+
+def test_a_disk_that_fills_up_in_the_middle_loses_nothing(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ledger and vault fit, a model does not: the run is charged, stops with one line, goes on once there is room."""
+    text = JOB.replace("[model]", '[model]\nkind = "mlp"\nhidden = [512]').replace("geometric:3", "tnb:1,3")
+    job.write_text(text)
+    out = tmp_path / "run"
+    command = [sys.executable, "-c", FULL, "140000", "tune", str(job), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "could not be read or written" in done.stderr
+    assert ledger.status("digits").charges == 1
+    assert not (out / "release").exists()
+    head = ledger.verify()
+    shown = _json(capsys, "resume", str(out))
+    assert shown["epsilon"] <= 2.0
+    assert ledger.head == head
+
+
+@pytest.mark.parametrize("damage", ["run.db", "secret", "terms"])
+def test_a_damaged_run_folder_is_one_line(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    _json(capsys, "tune", str(job), "--out", str(tmp_path / "run"))
+    vault, head = tmp_path / "run" / "vault", ledger.head
+    shutil.rmtree(tmp_path / "run" / "release")
+    with contextlib.closing(sqlite3.connect(vault / "run.db")) as connection, connection:
+        connection.execute("UPDATE facts SET value = '\"open\"' WHERE name = 'state'")
+        if damage == "terms":
+            connection.execute("UPDATE facts SET value = '{}' WHERE name = 'terms'")
+    if damage == "run.db":
+        (vault / "run.db").write_bytes(b"damaged" * 5000)
+    if damage == "secret":
+        (vault / "secret").write_bytes(b"short")
+    capsys.readouterr()
+    assert main(["resume", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "backup" in said.err or "cannot be continued" in said.err
+    assert ledger.head == head

@@ -259,6 +259,40 @@ def test_threshold_is_the_filtered_algorithm() -> None:
     assert ours[3] > 140  # it does find the best
 
 
+def _sparse_vector(utilities: list[float], k: int, total: float, *, passes: int, g: float, rng: Any) -> int:
+    """One sparse vector (Lyu, Su and Li 2017) over the same proposals, in floating point and numpy."""
+    share = 1 / (1 + (2 * passes) ** (2 / 3))
+    shift = rng.laplace(0, 1 / (k * total * share))
+    u, step, chosen, left = 0.0, 1, -2, passes
+    while step and left:
+        passed = None
+        if u + step * g <= 1 + 1e-12:
+            scale = 2 * passes / (k * total * (1 - share))
+            noisy = (s for s, value in enumerate(utilities) if value + rng.laplace(0, scale) >= u + step * g + shift)
+            passed = next(noisy, None)
+        if passed is None:
+            step //= 2
+        else:
+            chosen, u, step, left = passed, u + g * step, 2 * step, left - 1
+    return chosen
+
+
+def test_the_sparse_threshold_is_one_sparse_vector() -> None:
+    """Two samples, one from the package and one from an independent implementation: contingency chi-square."""
+    items = Space.of([{"x": i} for i in range(5)])
+    method = Threshold(items, 20, granularity=0.05, share=0.6, variant="sparse", default={"x": 0})
+    plan = method.plan(Budget(10, 1e-5), Toy())
+    quality = [0.2, 0.75, 0.5, 0.9, 0.35]
+    ours = _winners(plan, 700, lambda trial: quality[trial.params["x"]])
+    rng = np.random.default_rng(12)
+    passes = plan.settings["passes"]
+    theirs = Counter(max(0, _sparse_vector(quality, 20, 6.0, passes=passes, g=0.05, rng=rng)) for _ in range(1500))
+    table = np.array([[ours[i] for i in range(5)], [theirs[i] for i in range(5)]])
+    table = table[:, table.sum(axis=0) > 0]
+    assert len(table[0]) > 1
+    assert chi2_contingency(table).pvalue > LEVEL
+
+
 @pytest.mark.parametrize("best", [0.0, 0.03, 0.5, 0.77, 0.999, 1.0])
 @pytest.mark.parametrize("granularity", [0.02, 0.1])
 def test_rounds_without_noise_are_the_formula(best: float, granularity: float) -> None:
@@ -414,6 +448,34 @@ def test_private_scores_are_noised_counts() -> None:
     clipped = np.clip(values, -5, 5)
     expected = 400 * np.array([law[clipped == v].sum() for v in edges])
     assert chisquare(observed, expected).pvalue > LEVEL
+
+
+class Split(Sums):
+    """Candidate 0 gets every record right, candidate 1 all but four."""
+
+    def fit(self, params: dict[str, Any], data: Any, rng: Any) -> tuple[Any, float]:
+        right = Judged(lambda held: max(0, len(held) - 4) if params["x"] else len(held))
+        return right, math.nan
+
+
+def test_the_winner_by_private_scores_has_the_law_of_two_noisy_counts() -> None:
+    """Two certain runs. Four counts more win by the convolution of two discrete Gaussians; ties by a coin."""
+    items = Space.of([{"x": 0}, {"x": 1}])
+    method = RandomStopping(items, Geometric(3), validation=PrivateValidation(0.5, 100, noise=3.0))
+    plan = _with_runs(method.plan(BUDGET, Sums()), Binomial(2, 1.0))
+    x = np.arange(-50, 51)
+    pmf = np.exp(-(x**2) / 18.0)
+    pmf /= pmf.sum()
+    difference, apart = np.convolve(pmf, pmf), np.arange(-100, 101)  # of two independent noises, which is symmetric
+    better = float(difference[apart < 4].sum() + 0.5 * difference[apart == 4].sum())
+    law = {0: 0.25 + 0.5 * better, 1: 0.25 + 0.5 * (1.0 - better)}  # both runs 0, both 1, or one of each
+    data, seen = np.arange(400), Counter[int]()
+    for seed in range(1500):
+        source = SeededRandomness(seed)
+        trained = {t.index: fit_trial(Split(), t, data, source)[1] for t in plan.start(source).ask()}
+        _, selection = drive(plan, source, lambda trial, known=trained: known[trial.index])  # type: ignore[misc]
+        seen[selection.params["x"]] += 1
+    _agrees(seen, law)
 
 
 class Judged:
