@@ -173,7 +173,7 @@ def test_a_rehearsal_offers_a_public_time_of_release(
     _json(capsys, "tune", str(job), "--out", rehearsal, "--seed", "4", "--data-is", "public")
     assert main(["tune", str(job), "--out", str(tmp_path / "run"), "--rehearsal", rehearsal]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "--release-at auto would release nothing before such a time" in text
+    assert "(--release-at auto) would release nothing before such a time" in text
     assert json.loads((tmp_path / "run" / "release" / "release.json").read_text())["replay"] == "exact"
     assert ledger.status("digits").charges == 1
 

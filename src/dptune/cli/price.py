@@ -18,7 +18,8 @@ __all__ = ["price"]
 
 def price(
     base: Annotated[
-        str | None, typer.Option(help="gdp:MU | gaussian:NOISE | laplace:SCALE | dpsgd:RATE,NOISE,STEPS | pure:EPS")
+        str | None,
+        typer.Option(help="gdp:MU | gaussian:NOISE | laplace:SCALE | dpsgd:RATE,NOISE,STEPS | pure:EPS | line:SLOPE"),
     ] = None,
     runs: Annotated[
         str | None,

@@ -19,7 +19,7 @@ from dptune.errors import InvalidInput, Stopped
 from dptune.executors import Executor
 from dptune.methods import Plan
 from dptune.sealed import Release, run
-from dptune.sealed.duration import offered_time, workers_of
+from dptune.sealed.duration import offer
 
 __all__ = ["run_job", "show", "stoppable", "tune"]
 
@@ -126,11 +126,7 @@ def offer_time(job: Job, plan: Plan, executor: Executor) -> None:
     rehearsal = job.get("run", "rehearsal")
     if rehearsal is None or job.get("run", "release_at") is not None or job.get("run", "seed") is not None:
         return
-    moment = offered_time(plan, Path(rehearsal), workers_of(executor)).isoformat()
-    print(
-        "When this run ends tells how long it took, hence about how many trainings there were. By the rehearsal it "
-        f"will most likely be over by {moment}; --release-at auto would release nothing before such a time."
-    )
+    print(offer(plan, Path(rehearsal), executor))
 
 
 def show(release: Release, as_json: bool) -> None:

@@ -21,7 +21,7 @@ from dptune.errors import InvalidInput, NotComparable
 from dptune.methods.base import Budget, Params, Plan, Selection, Trial
 from dptune.spaces import Candidates, Domain
 
-__all__ = ["Line", "admit", "settle", "settle_selection", "under_line"]
+__all__ = ["Line", "admit", "check_comparable", "settle", "settle_selection", "under_line"]
 
 NOISE = "noise_multiplier"
 _LEAST, _MOST = 0.05, 1e4
@@ -134,6 +134,14 @@ def settle(trainer: Any, trial: Trial) -> Trial:
     if not isinstance(cost, RenyiLine):
         raise InvalidInput("The line of a trial must be a 'renyi-line'.")
     return replace(trial, params=admit(trainer, trial.params, cost))
+
+
+def check_comparable(trainer: Any, trial: Trial) -> None:
+    """Refuse a trainer whose cost cannot be compared with the trial's line; no candidate would ever be admitted."""
+    line = cost_from_json(trial.extra["line"])
+    if isinstance(line, RenyiLine):
+        tunable = NOISE not in trial.params and _follows(trainer, trial.params)
+        _curve(_declared(trainer, {**trial.params, NOISE: 2.0} if tunable else trial.params), line)
 
 
 def settle_selection(trainer: Any, plan: Plan, selection: Selection) -> Selection:

@@ -17,6 +17,7 @@ from typing import Any
 from dptune.accounting import Cost
 from dptune.errors import Corrupt, InvalidInput
 from dptune.methods.base import Plan, plan_from_json
+from dptune.methods.lines import check_comparable
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.sealed._files import storage_errors, write_durable
 from dptune.sealed._quiet import silence
@@ -131,6 +132,8 @@ def preflight(plan: Plan, trainer: Any, randomness: Randomness) -> None:
         trials = plan.start(randomness).ask()
     for trial in trials[:8]:
         declared = trial.extra.get("cost")
+        if "line" in trial.extra:
+            check_comparable(trainer, trial)
         if declared is None:
             continue  # low-sensitivity utilities: the training itself is not released
         stated = trainer.cost(trial.params)

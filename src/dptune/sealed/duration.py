@@ -18,7 +18,7 @@ from dptune.errors import InvalidInput
 from dptune.methods.base import Plan
 from dptune.sealed.release import load_release
 
-__all__ = ["AUTO", "likely_seconds", "measured_seconds", "offered_time", "workers_of"]
+__all__ = ["AUTO", "likely_seconds", "measured_seconds", "offer", "offered_time", "workers_of"]
 
 AUTO = "auto"
 _QUANTILE = 0.999  # of the number of runs
@@ -66,3 +66,13 @@ def offered_time(plan: Plan, rehearsal: Path, workers: int, now: datetime.dateti
     begin = datetime.datetime.now(datetime.UTC) if now is None else now
     end = begin + datetime.timedelta(seconds=likely_seconds(plan, measured_seconds(rehearsal), workers))
     return (end + datetime.timedelta(minutes=1)).replace(second=0, microsecond=0)
+
+
+def offer(plan: Plan, rehearsal: Path, executor: Any) -> str:
+    """The sentence that offers it."""
+    moment = offered_time(plan, rehearsal, workers_of(executor)).isoformat()
+    return (
+        "When this run ends tells how long it took, hence about how many trainings there were. By the rehearsal it "
+        f"will most likely be over by {moment}; release_at = 'auto' (--release-at auto) would release nothing before "
+        "such a time."
+    )
