@@ -10,6 +10,7 @@ import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,11 +90,16 @@ def tune(
 ) -> Any:
     """Tune in one call: the planner picks the method, says why, and the sealed runner releases the winner.
 
-    ``options`` go to the runner (``ledger``, ``dataset``, ``out``, ...). The explanation comes before data is touched.
+    ``options`` go to the runner (``ledger``, ``dataset``, ``out``, ...). The explanation comes before data is touched;
+    with a ``rehearsal`` it offers a public time of release too.
     """
     advice = choose(trainer, space, Budget(epsilon, delta), records=records, runs=runs)
     if explain is not None:
         explain(advice.explanation)
+        rehearsal, hidden = options.get("rehearsal"), options.get("release_at") is not None
+        if rehearsal is not None and not hidden and options.get("seed") is None:
+            duration = importlib.import_module("dptune.sealed.duration")
+            explain(duration.offer(advice.plan, Path(rehearsal), options.get("executor")))
     return importlib.import_module("dptune.sealed.run").run(advice.plan, trainer, data, **options)
 
 
@@ -207,6 +213,8 @@ class Compared:
 def _passes(plan: Plan) -> float:
     """Gradient evaluations per record of one training on everything."""
     base = plan.settings.get("base") or plan.settings["final"]["base"]
+    if not base["kinds"]:
+        return 1.0
     cost = cost_from_json(base["kinds"][0]["cost"])
     parts = getattr(cost, "parts", (cost,))
     found = [part.sampling_rate * part.steps for part in parts if isinstance(part, DpSgd)]

@@ -357,24 +357,45 @@ def space_from_json(data: Mapping[str, Any]) -> Domain:
         raise InvalidInput(f"Not a space: {error}.") from None
 
 
-def from_optuna(distributions: Mapping[str, Any]) -> Space:
-    """The space of a dictionary of Optuna distributions (Float, Int and Categorical); Optuna must be installed."""
+def from_optuna(source: Any) -> Space:
+    """The space of Optuna distributions: a dictionary of them, a trial, or a study (what its trials have in common).
+
+    A study tells the space alone; its trials' values and scores are not looked at. Optuna must be installed.
+    """
     try:
         known = importlib.import_module("optuna.distributions")
     except ImportError:
         raise InvalidInput("Optuna is not installed; install it, or write the space with Float, Int, Choice.") from None
-    made: dict[str, Dimension] = {}
-    for name, one in distributions.items():
-        step = getattr(one, "step", None)
-        if isinstance(one, known.FloatDistribution) and step is None:
-            made[name] = Float(one.low, one.high, one.log)
-        elif isinstance(one, known.IntDistribution) and step == 1:
-            made[name] = Int(one.low, one.high, one.log)
-        elif isinstance(one, known.FloatDistribution | known.IntDistribution):
-            count = math.floor((one.high - one.low) / one.step + 1e-9) + 1
-            made[name] = Choice(*(one.low + i * one.step for i in range(count)))
-        elif isinstance(one, known.CategoricalDistribution):
-            made[name] = Choice(*one.choices)
-        else:
-            raise InvalidInput(f"The Optuna distribution of {name!r} is not Float, Int or Categorical; got {one!r}.")
-    return Space(**made)
+    return Space(**{name: _from_optuna(known, name, one) for name, one in _distributions(source).items()})
+
+
+def _distributions(source: Any) -> Mapping[str, Any]:
+    if isinstance(source, Mapping):
+        return source
+    if isinstance(getattr(source, "distributions", None), Mapping):
+        found: Mapping[str, Any] = source.distributions
+        return found
+    if callable(getattr(source, "get_trials", None)):
+        common: Mapping[str, Any] = importlib.import_module("optuna.search_space").intersection_search_space(
+            source.get_trials(deepcopy=False)
+        )
+        if common:
+            return common
+        raise InvalidInput("The Optuna study has no finished trial that tells its space; give the distributions.")
+    raise InvalidInput(f"Give a dictionary of Optuna distributions, a trial or a study; got {source!r}.")
+
+
+def _from_optuna(known: Any, name: str, one: Any) -> Dimension:
+    step = getattr(one, "step", None)
+    if isinstance(one, known.CategoricalDistribution):
+        return Choice(*one.choices)
+    if not isinstance(one, known.FloatDistribution | known.IntDistribution):
+        raise InvalidInput(f"The Optuna distribution of {name!r} is not Float, Int or Categorical; got {one!r}.")
+    if isinstance(one, known.IntDistribution) and step == 1:
+        return Int(one.low, one.high, one.log)
+    if one.low == one.high:
+        return Choice(one.low)
+    if step is None:
+        return Float(one.low, one.high, one.log)
+    count = math.floor((one.high - one.low) / step + 1e-9) + 1
+    return Choice(*(min(one.low + i * step, one.high) for i in range(count)))  # the last one as Optuna has it

@@ -108,3 +108,12 @@ def test_bad_input_is_one_line_and_exit_2(
     assert printed.out == ""
     assert says in printed.err
     assert printed.err.count("\n") == 1
+
+
+def test_a_line_stands_beside_the_literature(capsys: pytest.CaptureFixture[str]) -> None:
+    """Koskela and Kulkarni put the line into Papernot and Steinke's theorem (docs/theorems/line.md)."""
+    assert main(["price", "--base", "line:0.0359254", "--runs", "poisson:15", "--delta", "1e-5", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["base_epsilon"] == pytest.approx(1.093, abs=2e-3)
+    assert shown["literature"]["papernot_steinke"] == pytest.approx(3.191, abs=5e-3)
+    assert shown["epsilon_lower"] < shown["epsilon"] < shown["literature"]["papernot_steinke"]

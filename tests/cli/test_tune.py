@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -15,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dp_accounting import dp_event
+from dp_accounting.rdp import RdpAccountant
 
 from dptune.cli import main
 from dptune.sealed import Ledger
@@ -140,7 +143,7 @@ def test_flags_alone_with_private_validation(tmp_path: Path, capsys: pytest.Capt
     flags += ["--method", "subset", "--runs", "geometric:2", "--fraction", "0.3", "--workers", "1"]
     shown = _json(capsys, "tune", *flags, "--out", str(tmp_path / "run"))
     assert shown["epsilon"] <= 4.0
-    assert any("private records, each held back" in text for text in shown["assumptions"])
+    assert any("exact integer noise (a discrete Gaussian" in text for text in shown["assumptions"])
 
 
 def test_without_a_method_the_planner_chooses_and_says_why(
@@ -161,6 +164,44 @@ def test_a_rehearsal_says_so(job: Path, ledger: Ledger, tmp_path: Path, capsys: 
     assert shown["watermark"] == "NO GUARANTEE"
     assert shown["replay"] == "exact"
     assert ledger.status("digits").charges == 0
+
+
+def test_a_rehearsal_offers_a_public_time_of_release(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rehearsal = str(tmp_path / "r")
+    _json(capsys, "tune", str(job), "--out", rehearsal, "--seed", "4", "--data-is", "public")
+    assert main(["tune", str(job), "--out", str(tmp_path / "run"), "--rehearsal", rehearsal]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "(--release-at auto) would release nothing before such a time" in text
+    assert json.loads((tmp_path / "run" / "release" / "release.json").read_text())["replay"] == "exact"
+    assert ledger.status("digits").charges == 1
+
+
+def test_an_edited_plan_is_refused(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its price is not shown, and a run whose stored plan was edited is not continued."""
+    shown = _json(capsys, "tune", str(job), "--out", str(tmp_path / "run"))
+    stored = tmp_path / "run" / "release" / "plan.json"
+    assert _json(capsys, "price", "--plan", str(stored))["epsilon"] == shown["epsilon"]
+    plan = json.loads(stored.read_text())
+    cheap = tmp_path / "cheap.json"
+    cheap.write_text(json.dumps({**plan, "cost": {"cost": "pure", "epsilon": 0.01}}))
+    assert main(["price", "--plan", str(cheap)]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert "states a cost of epsilon 0.00980098, but its settings cost 1.9" in said.err
+    database = tmp_path / "run" / "vault" / "run.db"
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        terms = json.loads(connection.execute("SELECT value FROM facts WHERE name = 'terms'").fetchone()[0])
+        terms["plan"]["cost"] = {"cost": "pure", "epsilon": 0.01}
+        connection.execute("UPDATE facts SET value = ? WHERE name = 'terms'", (json.dumps(terms),))
+        connection.execute("UPDATE facts SET value = '\"open\"' WHERE name = 'state'")
+    before = ledger.head
+    assert main(["resume", str(tmp_path / "run")]) == 2
+    assert "its settings cost" in capsys.readouterr().err
+    assert ledger.head == before
 
 
 def test_a_job_that_was_killed_is_resumed(
@@ -243,6 +284,45 @@ def test_a_trainer_without_cost(job: Path, ledger: Ledger, tmp_path: Path, capsy
     assert ledger.status("digits").charges == 0
 
 
+def test_a_loader_that_fails_is_one_line(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it says may quote records, so only its type is shown."""
+    (tmp_path / "mine_that_fails.py").write_text("def load():\n    raise ValueError('patient 17')\n")
+    text = JOB.replace('name = "digits"\nvalidation = "test"', 'loader = "mine_that_fails:load"')
+    job.write_text(text)
+    assert main(["tune", str(job), "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert "failed (ValueError)" in said
+    assert "patient" not in said
+    assert said.count("\n") == 1
+    assert ledger.status("digits").charges == 0
+
+
+def test_a_continuous_sampling_rate_under_a_line(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = JOB.replace("clip_norm = [0.3, 1.0]", "sampling_rate = {low = 0.03, high = 0.15, log = true}")
+    job.write_text(text)
+    assert main(["tune", str(job), "--out", str(tmp_path / "run")]) == 2
+    assert "costs='line'" in capsys.readouterr().err
+    job.write_text(text.replace('runs = "geometric:3"', 'runs = "tnb:1,3"\ncosts = "line"'))
+    shown = _json(capsys, "tune", str(job), "--out", str(tmp_path / "run"))
+    assert shown["epsilon"] <= 2.0
+    assert 0.03 <= shown["params"]["sampling_rate"] <= 0.15
+    assert shown["params"]["noise_multiplier"] > 0.3
+    assert any("one Renyi line" in sentence for sentence in shown["assumptions"])
+    price = _json(capsys, "price", "--plan", str(tmp_path / "run" / "release" / "plan.json"))
+    assert price["epsilon"] == shown["epsilon"]
+    line = json.loads((tmp_path / "run" / "release" / "plan.json").read_text())["settings"]["base"]["line"]
+    base = {"rate": shown["params"]["sampling_rate"], "noise": shown["params"]["noise_multiplier"]}
+    accountant = RdpAccountant(line["orders"])
+    step = dp_event.PoissonSampledDpEvent(base["rate"], dp_event.GaussianDpEvent(base["noise"]))
+    accountant.compose(step, 20)
+    assert (np.array(accountant.rdp) <= line["slope"] * np.array(line["orders"])).all()
+    assert ledger.status("digits").charges == 1
+
+
 def test_damaged_files_are_one_line(
     job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -282,3 +362,48 @@ def test_a_full_disk_is_one_line_and_loses_nothing(job: Path, ledger: Ledger, tm
     assert ledger.path.read_bytes() == before
     assert ledger.verify() == ledger.head
     assert not (tmp_path / "run").exists()
+
+
+def test_a_disk_that_fills_up_in_the_middle_loses_nothing(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ledger and vault fit, a model does not: the run is charged, stops with one line, goes on once there is room."""
+    text = JOB.replace("[model]", '[model]\nkind = "mlp"\nhidden = [512]').replace("geometric:3", "tnb:1,3")
+    job.write_text(text)
+    out = tmp_path / "run"
+    command = [sys.executable, "-c", FULL, "140000", "tune", str(job), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "could not be read or written" in done.stderr
+    assert ledger.status("digits").charges == 1
+    assert not (out / "release").exists()
+    head = ledger.verify()
+    shown = _json(capsys, "resume", str(out))
+    assert shown["epsilon"] <= 2.0
+    assert ledger.head == head
+
+
+@pytest.mark.parametrize("damage", ["run.db", "secret", "terms"])
+def test_a_damaged_run_folder_is_one_line(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    _json(capsys, "tune", str(job), "--out", str(tmp_path / "run"))
+    vault, head = tmp_path / "run" / "vault", ledger.head
+    shutil.rmtree(tmp_path / "run" / "release")
+    with contextlib.closing(sqlite3.connect(vault / "run.db")) as connection, connection:
+        connection.execute("UPDATE facts SET value = '\"open\"' WHERE name = 'state'")
+        if damage == "terms":
+            connection.execute("UPDATE facts SET value = '{}' WHERE name = 'terms'")
+    if damage == "run.db":
+        (vault / "run.db").write_bytes(b"damaged" * 5000)
+    if damage == "secret":
+        (vault / "secret").write_bytes(b"short")
+    capsys.readouterr()
+    assert main(["resume", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "backup" in said.err or "cannot be continued" in said.err
+    assert ledger.head == head

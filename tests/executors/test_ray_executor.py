@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
 import os
 import signal
 import sqlite3
@@ -11,6 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,18 +104,59 @@ def short() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_ray_sees_the_same_whatever_the_number_of_trials(tmp_path: Path, short: Path) -> None:
-    """Folder of the session: the same log files, and no score as text, float32 or float64 bytes."""
+def _tables() -> dict[str, Any]:
+    """What Ray's control store keeps: tasks by name, actors, jobs. ``ray.util.state`` lists these very tables."""
+    grpc = pytest.importorskip("grpc", reason="grpcio is not installed, so Ray's tables cannot be asked for")
+    messages = importlib.import_module("ray.core.generated.gcs_service_pb2")
+    services = importlib.import_module("ray.core.generated.gcs_service_pb2_grpc")
+    time.sleep(3.0)  # task events are reported once a second
+    with grpc.insecure_channel(ray.get_runtime_context().gcs_address) as channel:
+        tasks = services.TaskInfoGcsServiceStub(channel).GetTaskEvents(messages.GetTaskEventsRequest(limit=100_000))
+        actors = services.ActorInfoGcsServiceStub(channel).GetAllActorInfo(messages.GetAllActorInfoRequest())
+        jobs = services.JobInfoGcsServiceStub(channel).GetAllJobInfo(messages.GetAllJobInfoRequest())
+    found = Counter(event.task_info.name for event in tasks.events_by_task)
+    return {"tasks": dict(found), "actors": len(actors.actor_table_data), "jobs": len(jobs.job_info_list)}
+
+
+def _listed() -> dict[str, Any]:
+    """The same through the public state API, whose server comes with the dashboard."""
+    state = importlib.import_module("ray.util.state")
+    time.sleep(3.0)
+    tasks = Counter(one.name for one in state.list_tasks(limit=10_000))
+    return {"tasks": dict(tasks), "actors": len(state.list_actors(limit=10_000))}
+
+
+def test_the_state_api_lists_the_same_whatever_the_number_of_trials(tmp_path: Path, short: Path) -> None:
+    if importlib.util.find_spec("aiohttp") is None:
+        pytest.skip("the server of Ray's state API needs ray[default]; the tables it lists are asked below")
     seen = []
-    for count in (1, 9):
-        temporary = short / str(count)
+    for count in (1, 5, 14):
+        ray.init(num_cpus=2, include_dashboard=True, log_to_driver=False, _temp_dir=str(short / str(count)))
+        try:
+            run(toy_plan(count=count), ToyTrainer(), DATA, out=tmp_path / str(count), executor=Ray(2))
+            seen.append(_listed())
+        finally:
+            ray.shutdown()
+    assert seen[0] == seen[1] == seen[2]
+    assert seen[0]["actors"] == 2
+
+
+def test_ray_sees_the_same_whatever_the_number_of_trials(tmp_path: Path, short: Path) -> None:
+    """Task table, actor table, log files: the same for every K; and no score as text, float32 or float64 bytes."""
+    seen: list[list[str]] = []
+    tables: list[dict[str, Any]] = []
+    for count in (1, 5, 14, 5):
+        place = f"{len(seen)}"
+        temporary = short / place
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=str(temporary))
         try:
-            out = tmp_path / str(count)
+            out = tmp_path / place
             run(toy_plan(count=count), ToyTrainer(shout=True), DATA, out=out, executor=Ray(2))
+            tables.append(_tables())
         finally:
             ray.shutdown()
         scores = read_vault(out, "test").scores.values()
+        assert len(scores) == count
         files = [path for path in temporary.rglob("*") if path.is_file()]
         content = b"\n".join(path.read_bytes() for path in files)
         for score in scores:
@@ -121,4 +165,23 @@ def test_ray_sees_the_same_whatever_the_number_of_trials(tmp_path: Path, short: 
         assert load_release(out).method == "toy"
         logs = sorted(path.name.split("-")[0] for path in files if path.suffix in (".out", ".err"))
         seen.append(logs)
-    assert seen[0] == seen[1]
+    assert all(logs == seen[0] for logs in seen)
+    assert all(table == tables[0] for table in tables), tables
+    assert tables[0]["actors"] == 2
+    assert sum(tables[0]["tasks"].values()) <= 5  # two actors made, two calls, one driver
+
+
+def test_the_tables_would_show_trials_that_were_tasks(short: Path) -> None:
+    """The control: tasks that count trials are seen, so the test above can fail."""
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=str(short / "c"))
+    try:
+
+        def trial() -> None:
+            """What the executor must not do: a trial that is a task."""
+
+        task = ray.remote(trial)
+        ray.get([task.remote() for _ in range(7)])
+        counts = [n for name, n in _tables()["tasks"].items() if name.endswith("trial")]
+        assert counts == [7]
+    finally:
+        ray.shutdown()

@@ -11,8 +11,8 @@ import pytest
 
 from dptune.accounting import (
     Binomial,
+    DiscreteGaussian,
     DpSgd,
-    Gaussian,
     Geometric,
     Logarithmic,
     Poisson,
@@ -179,7 +179,7 @@ def test_private_validation_is_paid_on_the_side() -> None:
     noise = plan.settings["validation"]["noise"]
     assert plan.noise_multiplier is not None
     base = DpSgd(0.05, plan.noise_multiplier, 100)
-    assert plan.cost == parallel(select(base, Geometric(6)), select(Gaussian(noise), Geometric(6)))
+    assert plan.cost == parallel(select(base, Geometric(6)), select(DiscreteGaussian(noise), Geometric(6)))
     assert plan.noise_multiplier == pytest.approx(
         RandomStopping(SPACE, Geometric(6)).plan(BUDGET, Toy()).noise_multiplier, rel=1e-3
     )

@@ -5,7 +5,7 @@ The accuracies asserted are far below what was seen and far above a guess (0.1).
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,21 +41,9 @@ def _trainer() -> DpSgdTrainer:
     return DpSgdTrainer(softmax(64, 10), settings, validation=load("digits").test)
 
 
-class Unscored:
+def _unscored() -> DpSgdTrainer:
     """The same training without public validation records: scores must come from the private ones."""
-
-    validation = None
-    holdout = None
-
-    def __init__(self) -> None:
-        self._inner = _trainer()
-        self.settings = self._inner.settings
-
-    def cost(self, params: Any) -> Any:
-        return self._inner.cost(params)
-
-    def fit(self, params: Any, data: Any, rng: Any) -> tuple[Any, float]:
-        return self._inner.fit(params, data, rng).model, math.nan
+    return replace(_trainer(), validation=None)
 
 
 METHODS: dict[str, Method] = {
@@ -95,14 +83,14 @@ def test_runs_on_digits(name: str) -> None:
     ],
 )
 def test_runs_with_private_validation(make: Any) -> None:
-    trainer, split = Unscored(), load("digits")
+    trainer, split = _unscored(), load("digits")
     plan = make(PrivateValidation(0.2, 100)).plan(BUDGET, trainer)
     _, model = run_plan(plan, trainer, split.train, SeededRandomness(2))
     assert model.accuracy(split.test) > 0.5
 
 
 def test_the_planner_runs_without_public_records() -> None:
-    trainer, split = Unscored(), load("digits")
+    trainer, split = _unscored(), load("digits")
     advice = choose(trainer, SPACE, BUDGET, records=RECORDS)
     assert "held back" in advice.explanation
     _, model = run_plan(advice.plan, trainer, split.train, SeededRandomness(3))

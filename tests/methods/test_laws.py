@@ -10,10 +10,13 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import binomtest, chi2_contingency, chisquare
 
 from dptune.accounting import Binomial, Gaussian, Geometric, Logarithmic, NegativeBinomial, Poisson, Runs
@@ -32,7 +35,7 @@ from dptune.methods import (
     Vote,
 )
 from dptune.methods.base import Outcome, Plan, Trial
-from dptune.methods.execute import fit_trial
+from dptune.methods.execute import correct, fit_trial
 from dptune.methods.parts import ALL, Client, Coin, DataPart, Shard, records
 from dptune.methods.projection import project
 from dptune.methods.surrogate import register_rule
@@ -256,6 +259,40 @@ def test_threshold_is_the_filtered_algorithm() -> None:
     assert ours[3] > 140  # it does find the best
 
 
+def _sparse_vector(utilities: list[float], k: int, total: float, *, passes: int, g: float, rng: Any) -> int:
+    """One sparse vector (Lyu, Su and Li 2017) over the same proposals, in floating point and numpy."""
+    share = 1 / (1 + (2 * passes) ** (2 / 3))
+    shift = rng.laplace(0, 1 / (k * total * share))
+    u, step, chosen, left = 0.0, 1, -2, passes
+    while step and left:
+        passed = None
+        if u + step * g <= 1 + 1e-12:
+            scale = 2 * passes / (k * total * (1 - share))
+            noisy = (s for s, value in enumerate(utilities) if value + rng.laplace(0, scale) >= u + step * g + shift)
+            passed = next(noisy, None)
+        if passed is None:
+            step //= 2
+        else:
+            chosen, u, step, left = passed, u + g * step, 2 * step, left - 1
+    return chosen
+
+
+def test_the_sparse_threshold_is_one_sparse_vector() -> None:
+    """Two samples, one from the package and one from an independent implementation: contingency chi-square."""
+    items = Space.of([{"x": i} for i in range(5)])
+    method = Threshold(items, 20, granularity=0.05, share=0.6, variant="sparse", default={"x": 0})
+    plan = method.plan(Budget(10, 1e-5), Toy())
+    quality = [0.2, 0.75, 0.5, 0.9, 0.35]
+    ours = _winners(plan, 700, lambda trial: quality[trial.params["x"]])
+    rng = np.random.default_rng(12)
+    passes = plan.settings["passes"]
+    theirs = Counter(max(0, _sparse_vector(quality, 20, 6.0, passes=passes, g=0.05, rng=rng)) for _ in range(1500))
+    table = np.array([[ours[i] for i in range(5)], [theirs[i] for i in range(5)]])
+    table = table[:, table.sum(axis=0) > 0]
+    assert len(table[0]) > 1
+    assert chi2_contingency(table).pvalue > LEVEL
+
+
 @pytest.mark.parametrize("best", [0.0, 0.03, 0.5, 0.77, 0.999, 1.0])
 @pytest.mark.parametrize("granularity", [0.02, 0.1])
 def test_rounds_without_noise_are_the_formula(best: float, granularity: float) -> None:
@@ -400,9 +437,80 @@ def test_private_scores_are_noised_counts() -> None:
     held = records(DataPart((Coin(0.5, True, "validation"),)), data, source)
     exact = float((held % 2 == 0).sum())
     scores = np.array([fit_trial(Sums(), trial, data, source)[1] for trial in trials]) * 100
-    z = (scores - exact) / 3.0
-    assert abs(z.mean()) < 5 / math.sqrt(400)
-    assert abs((z**2).mean() - 1) < 5 * math.sqrt(2 / 400)
+    added = scores - exact
+    assert np.allclose(added, np.round(added), atol=1e-9)  # whole numbers, up to the division
+    # The law of the discrete Gaussian with parameter 3, from its definition; tails are pooled.
+    values = np.arange(-60, 61)
+    law = np.exp(-(values**2) / 18.0)
+    law /= law.sum()
+    edges = np.arange(-5, 6)
+    observed = np.array([np.sum(np.clip(np.round(added), -5, 5) == v) for v in edges])
+    clipped = np.clip(values, -5, 5)
+    expected = 400 * np.array([law[clipped == v].sum() for v in edges])
+    assert chisquare(observed, expected).pvalue > LEVEL
+
+
+class Split(Sums):
+    """Candidate 0 gets every record right, candidate 1 all but four."""
+
+    def fit(self, params: dict[str, Any], data: Any, rng: Any) -> tuple[Any, float]:
+        right = Judged(lambda held: max(0, len(held) - 4) if params["x"] else len(held))
+        return right, math.nan
+
+
+def test_the_winner_by_private_scores_has_the_law_of_two_noisy_counts() -> None:
+    """Two certain runs. Four counts more win by the convolution of two discrete Gaussians; ties by a coin."""
+    items = Space.of([{"x": 0}, {"x": 1}])
+    method = RandomStopping(items, Geometric(3), validation=PrivateValidation(0.5, 100, noise=3.0))
+    plan = _with_runs(method.plan(BUDGET, Sums()), Binomial(2, 1.0))
+    x = np.arange(-50, 51)
+    pmf = np.exp(-(x**2) / 18.0)
+    pmf /= pmf.sum()
+    difference, apart = np.convolve(pmf, pmf), np.arange(-100, 101)  # of two independent noises, which is symmetric
+    better = float(difference[apart < 4].sum() + 0.5 * difference[apart == 4].sum())
+    law = {0: 0.25 + 0.5 * better, 1: 0.25 + 0.5 * (1.0 - better)}  # both runs 0, both 1, or one of each
+    data, seen = np.arange(400), Counter[int]()
+    for seed in range(1500):
+        source = SeededRandomness(seed)
+        trained = {t.index: fit_trial(Split(), t, data, source)[1] for t in plan.start(source).ask()}
+        _, selection = drive(plan, source, lambda trial, known=trained: known[trial.index])  # type: ignore[misc]
+        seen[selection.params["x"]] += 1
+    _agrees(seen, law)
+
+
+class Judged:
+    """A model that judges every record by itself, or says how many it got right."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def correct(self, data: Any) -> Any:
+        return self.answer(data)
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        (lambda data: data % 2 == 0, 5),
+        (lambda data: np.where(data < 3, 0.5, 0.0), 1.5),
+        (lambda data: np.where(data < 3, np.nan, 1.0), 7),
+        (lambda data: np.where(data < 3, 9.0, -9.0), 3),
+        (lambda data: 4, 4),
+        (lambda data: 1e9, 10),
+        (lambda data: math.nan, 0),
+        (lambda data: np.full(len(data), 0.1), 10 * math.floor(0.1 * 2**20) / 2**20),
+    ],
+)
+def test_records_count_exactly_between_zero_and_one(answer: Any, right: float) -> None:
+    assert correct(Judged(answer), np.arange(10)) == Fraction(right)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.floats(0, 1), st.integers(0, 59))
+def test_one_record_moves_a_whole_count_by_at_most_one(values: list[float], more: float, place: int) -> None:
+    before = np.array(values)
+    after = np.insert(before, min(place, len(values)), more)
+    counts = [math.floor(correct(Judged(lambda data: data), one)) for one in (before, after)]
+    assert 0 <= counts[1] - counts[0] <= 1
 
 
 def test_a_trainer_with_another_cost_fails_the_trial() -> None:

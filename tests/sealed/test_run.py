@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -354,6 +355,9 @@ class _OtherCost(ToyTrainer):
         ({"plan": toy_plan(guaranteed=False)}, "no privacy"),
         ({"plan": toy_plan(epsilon=0.1)}, "more than its own budget"),
         ({"plan": "x"}, "'plan' must"),
+        ({"plan": replace(toy_plan(), cost=Gdp(0.01))}, "its settings cost"),
+        ({"plan": replace(toy_plan(), assumptions=())}, "'assumptions' is not what its settings give"),
+        ({"plan": replace(toy_plan(), method="other")}, "Unknown method 'other'"),
         ({"dataset": "unknown"}, "no data set 'unknown'"),
         ({"ledger": "nowhere.ledger"}, "no ledger"),
         ({"release_at": "tomorrow"}, "release_at"),

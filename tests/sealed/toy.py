@@ -17,8 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from dptune.accounting import Cost, Gdp, Geometric, select
-from dptune.methods.base import Budget, Outcome, Plan, Randomness, Selection, Trial, register_search
+from dptune.accounting import Cost, Gdp, Geometric, cost_from_json, select
+from dptune.methods.base import (
+    Budget,
+    Meaning,
+    Outcome,
+    Plan,
+    Randomness,
+    Selection,
+    Trial,
+    plan_of,
+    register_search,
+)
 
 MU = 0.5
 RUNS = Geometric(6)
@@ -74,26 +84,23 @@ class ToySearch:
         return Selection(winner, {"x": x}, final)
 
 
-@register_search("toy")
+def _meaning(settings: dict[str, Any]) -> Meaning:
+    base = cost_from_json(settings["base"])
+    assert isinstance(base, Gdp)
+    said = ("The score is computed on public records.",)
+    noise, sound = 1.0 / base.mu, bool(settings.get("guaranteed", True))
+    return Meaning(select(base, RUNS), noise, RUNS.expected, "docs/theorems/select.md", said, None, sound)
+
+
+@register_search("toy", _meaning)
 def _start(plan: Plan, randomness: Randomness) -> ToySearch:
     return ToySearch(plan, randomness)
 
 
 def toy_plan(epsilon: float = 3.0, mu: float = MU, guaranteed: bool = True, **settings: Any) -> Plan:
     """A plan of the toy method. ``count`` fixes K (for tests that need a certain number of trials)."""
-    cost: Cost = select(Gdp(mu), RUNS)
-    return Plan(
-        method="toy",
-        settings={"base": Gdp(mu).describe(), **settings},
-        cost=cost,
-        budget=Budget(epsilon, 1e-5),
-        noise_multiplier=1.0 / mu,
-        expected_runs=RUNS.expected,
-        theorem="docs/theorems/select.md",
-        assumptions=("The score is computed on public records.",),
-        default={"x": 0.0},
-        guaranteed=guaranteed,
-    )
+    given = {"base": Gdp(mu).describe(), "guaranteed": guaranteed, **settings}
+    return plan_of("toy", given, Budget(epsilon, 1e-5), {"x": 0.0})
 
 
 @dataclass(frozen=True)

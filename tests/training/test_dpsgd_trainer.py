@@ -104,7 +104,16 @@ def test_a_private_score_is_noised_and_an_unnoised_one_is_refused() -> None:
     assert np.mean(noised) == pytest.approx(200 / 287, abs=6 * 0.02 / np.sqrt(4000))
     assert np.std(noised) == pytest.approx(0.02, rel=6 / np.sqrt(8000))
     with pytest.raises(InvalidInput, match="either 'validation'"):
-        DpSgdTrainer(softmax(64, 10), SETTINGS)
+        DpSgdTrainer(softmax(64, 10), SETTINGS, validation=data, holdout=made.holdout)
+
+
+def test_without_records_to_score_on_there_is_no_score() -> None:
+    data = load("digits").train
+    made, scored = DpSgdTrainer(softmax(64, 10), SETTINGS), DpSgdTrainer(softmax(64, 10), SETTINGS, validation=data)
+    model, score = made.fit({}, data, RunKey.rehearsal(1))
+    assert score == 0.0
+    assert made.cost({}) == scored.cost({})
+    assert np.array_equal(model.parameters, scored.fit({}, data, RunKey.rehearsal(1)).model.parameters)
 
 
 def test_a_holdout_trains_on_none_of_its_records() -> None:

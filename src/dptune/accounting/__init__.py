@@ -2,6 +2,7 @@
 
 from dptune.accounting.combination import compose, mixture, parallel
 from dptune.accounting.cost import Cost, cost_from_json
+from dptune.accounting.lines import RenyiLine
 from dptune.accounting.mechanisms import DiscreteGaussian, DpSgd, Gaussian, Gdp, Laplace, PureDp
 from dptune.accounting.runs import Binomial, Geometric, Logarithmic, NegativeBinomial, Poisson, Runs
 from dptune.accounting.selection import select, select_adaptive
@@ -20,6 +21,7 @@ __all__ = [
     "NegativeBinomial",
     "Poisson",
     "PureDp",
+    "RenyiLine",
     "Runs",
     "compose",
     "cost_from_json",

@@ -1,8 +1,9 @@
 """Renyi curves of the published bounds: base mechanisms, random stopping, DP-HyPO, subsets.
 
-Kept for comparison only (``docs/literature.md``); nothing that dptune charges is computed here. Orders, conversion and
-the rule for making a curve monotone are dp-accounting's, so that agreement with it is exact. A curve bounds both
-directions. Where a paper's formula is false (Poisson with mean below 1) the sound form stands in its place.
+Kept for comparison (``docs/literature.md``); what is charged uses the curves of base mechanisms alone, to admit
+candidates under a line (``docs/theorems/line.md``). Orders, conversion and the rule for making a curve monotone are
+dp-accounting's, so that agreement with it is exact. A curve bounds both directions. Where a paper's formula is false
+(Poisson with mean below 1) the sound form stands in its place.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from scipy.special import gammaln, logsumexp
 from dptune.accounting._profiles import Array
 from dptune.accounting.combination import Compose
 from dptune.accounting.cost import Cost
+from dptune.accounting.lines import RenyiLine
 from dptune.accounting.mechanisms import DiscreteGaussian, DpSgd, Gaussian, Gdp, Laplace, PureDp
 from dptune.accounting.runs import NegativeBinomial, Poisson, Runs
 from dptune.errors import InvalidInput, NotComparable
@@ -67,7 +69,9 @@ def integer_orders(orders: Orders) -> Orders:
 
 
 @lru_cache(maxsize=256)
-def _curve(base: Cost, orders: Orders) -> Array:
+def _curve(  # noqa: PLR0911 - one return for each mechanism
+    base: Cost, orders: Orders
+) -> Array:
     a = np.array(orders)
     if isinstance(base, Gaussian | Gdp):
         return np.asarray(a * base.mu**2 / 2.0)
@@ -84,6 +88,10 @@ def _curve(base: Cost, orders: Orders) -> Array:
     if isinstance(base, DpSgd):
         step = dp_event.PoissonSampledDpEvent(base.sampling_rate, dp_event.GaussianDpEvent(base.noise_multiplier))
         return _accounted(step, base.steps, orders)
+    if isinstance(base, RenyiLine):
+        # Divergences grow with the order: between two orders the line holds at the next one, beyond the last nothing.
+        known = np.append(np.array(base.orders), np.inf)
+        return np.asarray(base.slope * known[np.searchsorted(known[:-1], a)])
     if isinstance(base, Compose):
         return np.asarray(np.sum([_curve(part, orders) for part in base.parts], axis=0))
     raise NotComparable(f"No Renyi curve is published for a {base.kind!r} base; the bound cannot be evaluated.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dptune.accounting import Cost, DpSgd, Gaussian, Gdp, Laplace, PureDp, Runs, compose, disjoint, subsample
+from dptune.accounting import Cost, DpSgd, Gaussian, Gdp, Laplace, PureDp, RenyiLine, Runs, compose, disjoint, subsample
+from dptune.accounting.lines import ORDERS
 from dptune.accounting.selection import select_adaptive
 from dptune.errors import InvalidInput
 
 __all__ = ["parse_base", "parse_density", "pipeline"]
 
-_FORMS = "gdp:MU, gaussian:NOISE, laplace:SCALE, pure:EPSILON or dpsgd:RATE,NOISE,STEPS"
+_FORMS = "gdp:MU, gaussian:NOISE, laplace:SCALE, pure:EPSILON, dpsgd:RATE,NOISE,STEPS or line:SLOPE"
 
 
 def parse_base(text: str) -> Cost:
@@ -21,6 +22,7 @@ def parse_base(text: str) -> Cost:
         "laplace": (1, Laplace),
         "pure": (1, PureDp),
         "dpsgd": (3, DpSgd),
+        "line": (1, lambda slope: RenyiLine(slope, ORDERS)),
     }
     name, _, rest = text.partition(":")
     try:

@@ -91,7 +91,7 @@ def read_job(path: Path | None) -> Job:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"The job {path} is no TOML: {error}.") from None
     job = Job(sections)
-    for section, field in (("data", "file"), ("data", "validation"), ("run", "ledger")):
+    for section, field in (("data", "file"), ("data", "validation"), ("run", "ledger"), ("run", "rehearsal")):
         value = job.get(section, field)
         if isinstance(value, str) and value not in ("test", "private"):
             job = job.with_fields(section, **{field: str((path.parent / value).absolute())})
@@ -129,7 +129,12 @@ def load_data(job: Job) -> tuple[Any, Dataset | None]:
         raise InvalidInput("Section [data] needs exactly one of 'name' (a benchmark), 'file' (.npz) and 'loader'.")
     classes, validation = job.get("data", "classes"), job.get("data", "validation")
     if loader is not None:
-        return attribute(loader, "loader")(), None
+        try:
+            return attribute(loader, "loader")(), None
+        except Exception as error:  # what it says may quote records
+            if isinstance(error, InvalidInput):
+                raise
+            raise InvalidInput(f"The loader {loader!r} failed ({type(error).__name__}); nothing was charged.") from None
     if file is not None:
         return _arrays(file, classes), None if validation in (None, "private") else _arrays(validation, classes)
     split = load(str(name))

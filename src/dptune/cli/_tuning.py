@@ -1,6 +1,6 @@
 """From a job's sections to a trainer, a space and a plan. No record is looked at, but for the width of a row.
 
-Without public validation records the trainer is :class:`Unscored` and the method scores on private records, noised
+Without public validation records the trainer has no score of its own and the method scores on private records, noised
 and paid for.
 """
 
@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from dptune._validate import real
-from dptune.accounting import Cost
 from dptune.accounting.runs import parse_runs
 from dptune.cli._job import Job, attribute, public_records
 from dptune.errors import InvalidInput
 from dptune.methods import (
     Adaptive,
     Budget,
+    Line,
     Naive,
     NoisyBest,
     NonPrivateOptimum,
@@ -34,9 +31,9 @@ from dptune.methods import (
 )
 from dptune.planner import choose
 from dptune.spaces import Choice, Domain, Float, Int, Space
-from dptune.training import Adam, Dataset, DpSgdTrainer, Fitted, Mlp, Momentum, Settings, Sgd
+from dptune.training import Adam, Dataset, DpSgdTrainer, Mlp, Momentum, Settings, Sgd
 
-__all__ = ["AUTO", "Unscored", "make_plan", "make_space", "make_trainer"]
+__all__ = ["AUTO", "make_plan", "make_space", "make_trainer"]
 
 AUTO = "auto"
 _METHODS: dict[str, Any] = {
@@ -46,26 +43,6 @@ _METHODS: dict[str, Any] = {
     )
 }  # fmt: skip
 _OPTIMIZERS = {"sgd": Sgd, "momentum": Momentum, "adam": Adam}
-
-
-@dataclass(frozen=True)
-class Unscored:
-    """DP-SGD whose own score nobody uses: it has no public records, so the method scores on private ones."""
-
-    inner: DpSgdTrainer
-    validation: None = None
-    holdout: None = None
-
-    @property
-    def settings(self) -> Settings:
-        return self.inner.settings
-
-    def cost(self, params: Mapping[str, Any]) -> Cost:
-        cost: Cost = self.inner.cost(params)
-        return cost
-
-    def fit(self, params: Mapping[str, Any], data: Dataset, rng: Any, *, start: Any = None) -> Fitted:
-        return self.inner.fit(params, data, rng, start=start)
 
 
 def make_trainer(job: Job, data: Any, public: Dataset | None) -> Any:
@@ -94,10 +71,7 @@ def make_trainer(job: Job, data: Any, public: Dataset | None) -> Any:
         optimizer=_OPTIMIZERS[optimizer](),
     )
     model = Mlp(data.x.shape[1], data.classes, hidden, job.get("model", "activation", "tanh"))
-    if public is not None:
-        return DpSgdTrainer(model, settings, validation=public)
-    nobody = Dataset(np.empty((0, data.x.shape[1])), np.empty(0, np.int64), data.classes, "none")
-    return Unscored(DpSgdTrainer(model, settings, validation=nobody))
+    return DpSgdTrainer(model, settings, validation=public)
 
 
 def _dimension(name: str, value: Any) -> Float | Int | Choice:
@@ -129,7 +103,7 @@ def make_plan(job: Job, data: Any, trainer: Any, budget: Budget) -> tuple[Plan, 
         runs = fields.pop("runs", None)
         if fields:
             raise InvalidInput(f"The setting {sorted(fields)[0]!r} belongs to a method; name one in [method].")
-        records = public_records(job, data) if isinstance(trainer, DpSgdTrainer | Unscored) else None
+        records = public_records(job, data) if isinstance(trainer, DpSgdTrainer) else None
         law = None if runs is None else parse_runs(str(runs))
         advice = choose(trainer, make_space(job, None), budget, records=records, runs=law)
         return advice.plan, advice.explanation
@@ -137,7 +111,8 @@ def make_plan(job: Job, data: Any, trainer: Any, budget: Budget) -> tuple[Plan, 
         raise InvalidInput(f"Unknown method {name!r}; choose one of {', '.join([AUTO, *sorted(_METHODS)])}.")
     hold = real("validation_fraction", fields.pop("validation_fraction", 0.2), 0, 1, low_open=True, high_open=True)
     validation = None
-    if isinstance(trainer, Unscored) and name != RandomGuess.name:
+    unscored = isinstance(trainer, DpSgdTrainer) and trainer.validation is None
+    if unscored and name != RandomGuess.name:
         share = float(fields.get("fraction", 0.1)) if name == Subset.name else 1.0
         validation = PrivateValidation(hold, max(1.0, hold * share * public_records(job, data)))
     if name != Subset.name:
@@ -159,6 +134,8 @@ def _tuner(job: Job, kind: Any, fields: dict[str, Any], validation: PrivateValid
     given["candidates" if "candidates" in accepted else "space"] = make_space(job, grid)
     if "runs" in accepted:
         given["runs"] = parse_runs(str(given.get("runs", "geometric:10")))
+    if str(given.get("costs", "")).startswith("line:"):
+        given["costs"] = _line(str(given["costs"]).partition(":")[2])
     if "density" in given:
         given["density"] = tuple(given["density"])
     if "votes" in accepted:
@@ -168,6 +145,13 @@ def _tuner(job: Job, kind: Any, fields: dict[str, Any], validation: PrivateValid
     if validation is not None and "validation" in accepted:
         given["validation"] = validation
     return _build(kind, given)
+
+
+def _line(text: str) -> Line:
+    try:
+        return Line(float(text))
+    except ValueError:
+        raise InvalidInput(f'Cannot read the line {text!r}; write costs = "line" or "line:SLOPE".') from None
 
 
 def _build(kind: Any, fields: dict[str, Any]) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +16,10 @@ from dptune.cli._job import Job, load_data, make_budget, make_executor, read_job
 from dptune.cli._output import number, print_json, print_rows
 from dptune.cli._tuning import make_plan, make_trainer
 from dptune.errors import InvalidInput, Stopped
+from dptune.executors import Executor
+from dptune.methods import Plan
 from dptune.sealed import Release, run
+from dptune.sealed.duration import offer
 
 __all__ = ["run_job", "show", "stoppable", "tune"]
 
@@ -43,7 +48,10 @@ def tune(
     trusted: Annotated[bool | None, typer.Option("--trusted", help="The Ray cluster may see private data.")] = None,
     seed: Annotated[int | None, typer.Option(help="A rehearsal: repeatable, NO GUARANTEE.")] = None,
     data_is: Annotated[str | None, typer.Option(help="private | public | synthetic")] = None,
-    release_at: Annotated[str | None, typer.Option(help="A public time before which nothing is released.")] = None,
+    release_at: Annotated[
+        str | None, typer.Option(help="A public time before which nothing is released; auto: from the rehearsal.")
+    ] = None,
+    rehearsal: Annotated[Path | None, typer.Option(help="The folder of an earlier rehearsal of this job.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Tune on private data within (epsilon, delta) and release the winner, the model and the statement."""
@@ -57,21 +65,31 @@ def tune(
     book = None if ledger is None else str(ledger.absolute())
     job = job.with_fields("run", ledger=book, dataset=dataset, executor=executor, workers=workers, address=address)
     job = job.with_fields("run", trusted=trusted, seed=seed, release_at=release_at)
+    job = job.with_fields("run", rehearsal=None if rehearsal is None else str(rehearsal.absolute()))
     if out is None:
         raise InvalidInput("Say where the run goes: --out DIR.")
     release = run_job(job, out, quiet=as_json)
     show(release, as_json)
 
 
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 @contextlib.contextmanager
 def stoppable(folder: Path) -> Iterator[None]:
-    """Ctrl-C is one line too."""
+    """Ctrl-C, and a polite request to end (SIGTERM), are one line too; what is durable stays for ``dptune resume``."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _interrupt) if main else None
     try:
         yield
     except KeyboardInterrupt:
         raise Stopped(
             f"Stopped. If {folder} holds a run, it is charged: finish it with 'dptune resume {folder}'."
         ) from None
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)
 
 
 def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
@@ -80,8 +98,11 @@ def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
     data, public = load_data(job)
     trainer = make_trainer(job, data, public)
     plan, why = make_plan(job, data, trainer, budget)
+    executor = make_executor(job)
     if why is not None and not quiet:
         print(why)
+    if not quiet:
+        offer_time(job, plan, executor)
     with heartbeat("tuning inside the seal") as beat, stoppable(out):
         return run(
             plan,
@@ -90,7 +111,7 @@ def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
             ledger=job.get("run", "ledger"),
             dataset=job.get("run", "dataset") or job.get("data", "name"),
             out=out,
-            executor=make_executor(job),
+            executor=executor,
             seed=job.get("run", "seed"),
             data_is=job.get("data", "kind", "private"),
             release_at=job.get("run", "release_at"),
@@ -98,6 +119,14 @@ def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
             job=job.sections,
             beat=beat,
         )
+
+
+def offer_time(job: Job, plan: Plan, executor: Executor) -> None:
+    """Where a rehearsal told the duration, offer a public time of release: computed from public facts alone."""
+    rehearsal = job.get("run", "rehearsal")
+    if rehearsal is None or job.get("run", "release_at") is not None or job.get("run", "seed") is not None:
+        return
+    print(offer(plan, Path(rehearsal), executor))
 
 
 def show(release: Release, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from dptune.methods.adaptive import Adaptive
 from dptune.methods.base import Budget, Outcome, Plan, Selection, Trial, plan_from_json
 from dptune.methods.baselines import Naive, NonPrivateOptimum, RandomGuess
 from dptune.methods.execute import fit_trial
+from dptune.methods.lines import Line
 from dptune.methods.noisy_best import NoisyBest
 from dptune.methods.random_stopping import RandomStopping
 from dptune.methods.subset import Subset
@@ -15,6 +16,7 @@ from dptune.methods.voting import Vote
 __all__ = [
     "Adaptive",
     "Budget",
+    "Line",
     "Naive",
     "NoisyBest",
     "NonPrivateOptimum",

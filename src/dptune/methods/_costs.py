@@ -2,23 +2,23 @@
 
 Where configurations differ in cost (sampling rate, epochs), each kind's noise is calibrated to one common epsilon and
 the profiles are averaged under the prior, or their pointwise maximum is taken (Koskela and Kulkarni 2023,
-section 4; ``docs/theorems/mixture.md``). A cost that changes with a continuous parameter is refused: it cannot be
-enumerated, so it could not be proven.
+section 4; ``docs/theorems/mixture.md``). A cost that changes with a continuous parameter cannot be enumerated; it is
+refused unless every candidate is kept under a line (their appendix D; :mod:`dptune.methods.lines`).
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dptune.accounting import Cost, mixture, parallel
+from dptune.accounting import Cost
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.errors import BudgetExceeded, InvalidInput
+from dptune.methods._kinds import combinations, costs_of, noise_of
 from dptune.methods.base import Budget, Params
+from dptune.methods.lines import Line
 from dptune.spaces import Candidates, Domain, Float, Space
 
 __all__ = ["NOISE", "Bases", "Priced", "calibrated", "class_params", "declared_cost", "tunable_noise"]
@@ -68,9 +68,8 @@ class Priced:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Configurations of equal cost: their probability and one of them."""
+    """Configurations of equal cost: one of them, and what they have in common."""
 
-    weight: float
     example: Params
     when: Params
 
@@ -78,15 +77,20 @@ class _Kind:
 class Bases:
     """The costs of a trainer over a space, as a function of one level of noise."""
 
-    def __init__(self, trainer: Any, space: Domain, budget: Budget, costs: str = "average") -> None:
-        if costs not in ("average", "largest"):
-            raise InvalidInput(f"'costs' must be 'average' or 'largest'; got {costs!r}.")
-        self._trainer, self._budget, self._costs = trainer, budget, costs
+    def __init__(self, trainer: Any, space: Domain, budget: Budget, costs: str | Line = "average") -> None:
+        line = Line() if costs == "line" else costs if isinstance(costs, Line) else None
+        if line is None and costs not in ("average", "largest"):
+            raise InvalidInput(f"'costs' must be 'average', 'largest', 'line' or Line(...); got {costs!r}.")
+        self._trainer, self._budget, self._costs, self._space = trainer, budget, costs, space
+        self._line = None if line is None else line.for_budget(budget)
         self.tunable = tunable_noise(trainer, space.default)
         self._of: list[int] | None = None
         self._names: list[str] = []
-        self._listed_count = len(space) if isinstance(space, Candidates) else 0
-        self._kinds = self._listed(space) if isinstance(space, Candidates) else self._enumerated(space)
+        self._kinds: list[_Kind] = []
+        if self._line is not None:
+            self._line.check(trainer, space, self.tunable)
+        else:
+            self._kinds = self._listed(space) if isinstance(space, Candidates) else self._enumerated(space)
         self._guess: dict[int, float] = {}
         self._known: dict[float | None, Priced] = {}
 
@@ -97,19 +101,16 @@ class Bases:
 
     def _listed(self, space: Candidates) -> list[_Kind]:
         found: dict[Cost, int] = {}
-        weights: list[float] = []
         examples: list[Params] = []
         of: list[int] = []
-        for item, weight in zip(space.items, space.prior, strict=True):
+        for item in space.items:
             cost = self._probe(item)
             if cost not in found:
                 found[cost] = len(found)
-                weights.append(0.0)
                 examples.append(item)
             of.append(found[cost])
-            weights[found[cost]] += weight
         self._of = of if len(found) > 1 else None
-        return [_Kind(weight, item, {}) for weight, item in zip(weights, examples, strict=True)]
+        return [_Kind(item, {}) for item in examples]
 
     def _enumerated(self, space: Space) -> list[_Kind]:
         middle = space.default
@@ -121,18 +122,11 @@ class Bases:
             if isinstance(one, Float):
                 raise InvalidInput(
                     f"The cost of a run changes with {name!r}, which is continuous, so its average cannot be computed. "
-                    f"Make {name!r} a Choice or an Int, or tune over space.grid(...)."
+                    f"Make {name!r} a Choice or an Int, tune over space.grid(...), or keep every candidate under "
+                    "a line (costs='line')."
                 )
             self._names.append(name)
-        dimensions = dict(space.dimensions)
-        laws = []
-        for name in self._names:
-            one = dimensions[name]
-            laws.append([] if isinstance(one, Float) else [({name: value}, share) for value, share in one.law()])
-        kinds = []
-        for combination in itertools.product(*laws):
-            when = {key: value for part, _ in combination for key, value in part.items()}
-            kinds.append(_Kind(math.prod(share for _, share in combination), {**middle, **when}, when))
+        kinds = [_Kind({**middle, **when}, when) for when, _ in combinations(space, self._names)]
         if len(kinds) > _MOST_KINDS:
             raise InvalidInput(
                 f"{len(kinds)} combinations of {', '.join(self._names)} differ in cost, more than {_MOST_KINDS}. "
@@ -143,7 +137,12 @@ class Bases:
     @property
     def tolerance(self) -> float:
         """How finely the level of noise can be calibrated."""
-        return _INNER_TOLERANCE if len(self._kinds) == 1 else _OUTER_TOLERANCE
+        return _INNER_TOLERANCE if len(self._kinds) <= 1 else _OUTER_TOLERANCE
+
+    @property
+    def adjustable(self) -> bool:
+        """Whether there is anything that a budget can set."""
+        return self.tunable if self._line is None else self._line.slope is None
 
     # Their costs at one level of noise.
 
@@ -154,29 +153,26 @@ class Bases:
         return self._known[level]
 
     def _at(self, level: float | None) -> Priced:
+        base: Params = {"costs": "line", "kinds": [], "names": [], "of": None, "line": None}
+        if self._line is not None:
+            base["line"] = self._line.cost(level).describe()
+        else:
+            noises = self._noises(level)
+            costs = [self._cost(kind, noise) for kind, noise in zip(self._kinds, noises, strict=True)]
+            base |= {"costs": self._costs, "names": self._names, "of": self._of}
+            base["kinds"] = [
+                {"when": kind.when, "noise": noise, "cost": cost.describe()}
+                for kind, noise, cost in zip(self._kinds, noises, costs, strict=True)
+            ]
+        found = costs_of(base, self._space)
+        return Priced(found.base, found.worst, noise_of(base), found.all_candidates, base)
+
+    def _noises(self, level: float | None) -> list[float | None]:
         noises: list[float | None] = [level if self.tunable else None]
         if level is not None and self.tunable and len(self._kinds) > 1:
             target = self._cost(self._kinds[0], level).epsilon(self._budget.delta)
-            noises += [self._matched(i, target) for i in range(1, len(self._kinds))]
-        else:
-            noises += [None] * (len(self._kinds) - 1)
-        costs = [self._cost(kind, noise) for kind, noise in zip(self._kinds, noises, strict=True)]
-        worst = parallel(*costs)
-        total = math.fsum(kind.weight for kind in self._kinds)
-        weights = [kind.weight / total for kind in self._kinds]
-        average = mixture(zip(weights, costs, strict=True)) if self._costs == "average" else worst
-        settings: Params = {
-            "kinds": [
-                {"when": kind.when, "noise": noise, "cost": cost.describe()}
-                for kind, noise, cost in zip(self._kinds, noises, costs, strict=True)
-            ],
-            "names": self._names,
-            "of": self._of,
-        }
-        everything = tuple(costs) if self._of is None else tuple(costs[kind] for kind in self._of)
-        if self._of is None and self._listed_count:
-            everything = tuple(costs) * self._listed_count
-        return Priced(average, worst, noises[0], everything, settings)
+            return noises + [self._matched(i, target) for i in range(1, len(self._kinds))]
+        return noises + [None] * (len(self._kinds) - 1)
 
     def _cost(self, kind: _Kind, noise: float | None) -> Cost:
         return declared_cost(self._trainer, kind.example if noise is None else {**kind.example, NOISE: noise})
@@ -205,15 +201,15 @@ def calibrated(
 
     ``guide`` is the part of the total that the noise moves, if the rest is known to fit; the total is verified.
     """
-    if not bases.tunable:
+    if not bases.adjustable:
         priced = bases.at(None)
         cost = total(priced)
         price = cost.epsilon(budget.delta)
         if price > budget.epsilon:
             raise BudgetExceeded(
                 f"{what} costs epsilon {price:.4g} at delta {budget.delta:g}, more than the budget {budget.epsilon:g}, "
-                "and the trainer's noise is not tunable (its cost does not follow 'noise_multiplier'). "
-                "Raise the budget, expect fewer runs, or declare a smaller cost per run."
+                "and the trainer's noise is not tunable (its cost does not follow 'noise_multiplier') or the line is "
+                "fixed. Raise the budget, expect fewer runs, or declare a smaller cost per run."
             )
         return priced, cost
     level = calibrate_noise(
@@ -227,10 +223,14 @@ def calibrated(
 
 
 def class_params(base: Params, params: Params, place: int | None = None) -> tuple[Params, Params]:
-    """The parameters that a trainer gets for a configuration (noise included), and the cost it must declare.
+    """The parameters that a trainer gets for a configuration (noise included), and what its cost must obey.
+
+    That is ``{"cost": ...}``, the cost that it must declare, or ``{"line": ...}``, under which its curve must stay.
 
     ``base`` is ``Priced.settings``; ``place`` is the index in a list of candidates, if the space is one.
     """
+    if base["costs"] == "line":
+        return dict(params), {"line": base["line"]}
     kinds = base["kinds"]
     if base["of"] is not None:
         if place is None:
@@ -242,4 +242,4 @@ def class_params(base: Params, params: Params, place: int | None = None) -> tupl
     else:
         kind = kinds[0]
     noise = {} if kind["noise"] is None else {NOISE: kind["noise"]}
-    return {**params, **noise}, kind["cost"]
+    return {**params, **noise}, {"cost": kind["cost"]}

@@ -75,9 +75,9 @@ def make_trial(
     settings: Params, index: int, params: Params, label: Label, *, place: int | None = None, final: bool = False
 ) -> Trial:
     """One training of a configuration under the settings of a plan (``base``, ``part``, ``fixed``, ``validation``)."""
-    full, cost = class_params(settings["base"], params, place)
+    full, paid = class_params(settings["base"], params, place)
     part = part_from_json(settings["part"])
-    extra: Params = {"cost": cost, "candidate": params}
+    extra: Params = {**paid, "candidate": params}
     validation = PrivateValidation.from_json(settings.get("validation"))
     if final:
         extra["final"] = True

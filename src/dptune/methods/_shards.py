@@ -8,19 +8,21 @@ most 2^20 and a private validation record by at most k (2^20 / M + 1): exact int
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from dptune.accounting import Cost, compose
 from dptune.errors import InvalidInput
 from dptune.methods._costs import NOISE, Bases, Priced, calibrated, tunable_noise
+from dptune.methods._kinds import costs_of, noise_of
 from dptune.methods._search import default_params, scaled_batch
-from dptune.methods.base import Budget, Params, Plan, Trial
+from dptune.methods.base import Budget, Meaning, Params, Plan, Trial, plan_of
 from dptune.methods.parts import ALL, Client, Shard
 from dptune.methods.validation import PrivateValidation
-from dptune.spaces import Candidates
+from dptune.spaces import Candidates, space_from_json
 
-__all__ = ["UNIT", "Shared", "check_candidates", "part_trial", "sensitivity_of", "total_utility"]
+__all__ = ["UNIT", "Shared", "check_candidates", "part_trial", "sensitivity_of", "shared_meaning", "total_utility"]
 
 UNIT = 2**20
 
@@ -71,8 +73,6 @@ class Shared:
     parts: int
     private: bool
     validation: PrivateValidation | None
-    theorem: str
-    assumptions: tuple[str, ...]
 
     def plan(self, budget: Budget, trainer: Any, choice: Cost, settings: Params) -> Plan:
         """Pay for a choice, then train the chosen candidate once on everything with what is left."""
@@ -82,7 +82,7 @@ class Shared:
             return compose(choice, priced.worst)
 
         what = f"The choice (epsilon {choice.epsilon(budget.delta):.4g}) and one training"
-        priced, cost = calibrated(bases, total, budget, what)
+        priced, _ = calibrated(bases, total, budget, what)
         level = _level(trainer, self.candidates, priced.noise if self.private else 0.0)
         full = {
             **settings,
@@ -92,17 +92,24 @@ class Shared:
             "level": level,
             "final": {"base": priced.settings, "part": [], "fixed": {}, "validation": None},
         }
-        return Plan(
-            method=self.name,
-            settings=full,
-            cost=cost,
-            budget=budget,
-            noise_multiplier=priced.noise,
-            expected_runs=len(self.candidates) * self.parts + 1.0,
-            theorem=self.theorem,
-            assumptions=self.assumptions,
-            default=default_params(self.candidates, self.default)[0],
-        )
+        return plan_of(self.name, full, budget, default_params(self.candidates, self.default)[0])
+
+
+def shared_meaning(
+    settings: Params, choice: Callable[[Candidates], Cost], parts: str, theorem: str, assumptions: tuple[str, ...]
+) -> Meaning:
+    """What a choice by parts and one training cost; ``parts`` names the setting that counts the parts."""
+    candidates, last = check_candidates(space_from_json(settings["space"])), settings["final"]
+    if last["part"] or last["validation"] is not None:
+        raise InvalidInput("The final training of this method sees every record; plan again.")
+    return Meaning(
+        compose(choice(candidates), costs_of(last["base"], candidates).worst),
+        noise_of(last["base"]),
+        len(candidates) * int(settings[parts]) + 1.0,
+        theorem,
+        assumptions,
+        candidates,
+    )
 
 
 def _level(trainer: Any, candidates: Candidates, noise: float | None) -> Params:

@@ -21,7 +21,7 @@ from dptune.methods._costs import Priced
 from dptune.methods._search import Told, make_trial, winner_of
 from dptune.methods.base import Outcome, Params, Plan, Randomness, Selection, Trial, register_search
 from dptune.methods.projection import project, project_kl
-from dptune.methods.random_stopping import RandomStopping
+from dptune.methods.random_stopping import RandomStopping, meaning_from
 from dptune.methods.surrogate import GaussianProcess, Rule, rule_named
 from dptune.methods.validation import PrivateValidation
 from dptune.spaces import Candidates, space_from_json
@@ -158,4 +158,11 @@ def _drawn(law: Array, u: float) -> int:
     return min(int(np.searchsorted(cumulative, u * cumulative[-1], side="right")), len(law) - 1)
 
 
-register_search(Adaptive.name)(AdaptiveSearch)
+def adaptive_from(settings: Params) -> Adaptive:
+    """The method that has these settings, as far as its cost goes."""
+    law = runs_from_json(settings["runs"])
+    low, high = settings["density"]
+    return Adaptive(space_from_json(settings["space"]), law, density=(low, high))
+
+
+register_search(Adaptive.name, lambda settings: meaning_from(adaptive_from(settings), settings))(AdaptiveSearch)

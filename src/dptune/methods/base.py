@@ -20,9 +20,11 @@ from dptune._validate import real
 from dptune.accounting.cost import Cost, cost_from_json
 from dptune.errors import InvalidInput
 from dptune.methods.parts import ALL, DataPart, part_from_json
+from dptune.spaces import Candidates, Domain
 
 __all__ = [
     "Budget",
+    "Meaning",
     "Method",
     "Outcome",
     "Plan",
@@ -30,7 +32,9 @@ __all__ = [
     "Search",
     "Selection",
     "Trial",
+    "meaning_of",
     "plan_from_json",
+    "plan_of",
     "register_search",
     "trial_from_json",
 ]
@@ -77,6 +81,7 @@ class Trial:
 
     * ``validation``: private validation, ``{"part": [...], "denominator": M, "noise": deviation of the count}``;
     * ``cost``: the declared cost of one training (JSON); a trainer that declares another one fails the trial;
+    * ``line``: instead, a line (JSON) under which the declared cost must stay, and which sets the noise;
     * ``candidate``: the configuration as the space has it, before noise and public ratios were applied;
     * ``final``: true for the final training, whose score nobody uses;
     * ``warm_start``: the index of the trial whose model is the starting point.
@@ -166,18 +171,65 @@ class Method(Protocol):
         """The smallest noise whose total cost stays within the budget; touches no data."""
 
 
+@dataclass(frozen=True)
+class Meaning:
+    """What the settings of a plan amount to: everything that the plan says beside them."""
+
+    cost: Cost
+    noise_multiplier: float | None
+    expected_runs: float
+    theorem: str
+    assumptions: tuple[str, ...]
+    space: Domain | None = None  # if there is one, the public default must lie in it
+    guaranteed: bool = True
+
+
 Starter = Callable[["Plan", Randomness], Search]
+Reader = Callable[[Params], Meaning]
 _STARTERS: dict[str, Starter] = {}
+_READERS: dict[str, Reader] = {}
 
 
-def register_search(method: str) -> Callable[[Starter], Starter]:
-    """Make ``Plan.start`` know the search of a method by its name."""
+def register_search(method: str, meaning: Reader) -> Callable[[Starter], Starter]:
+    """Make plans know a method by its name: its search, and what its settings cost.
+
+    ``meaning`` computes the cost from the settings alone, so that a plan that was stored cannot claim another one.
+    """
 
     def remember(starter: Starter) -> Starter:
-        _STARTERS[method] = starter
+        _STARTERS[method], _READERS[method] = starter, meaning
         return starter
 
     return remember
+
+
+def meaning_of(method: str, settings: Params) -> Meaning:
+    """What the settings of a method's plan amount to."""
+    if method not in _READERS:
+        raise InvalidInput(f"Unknown method {method!r} in the plan; known: {', '.join(sorted(_READERS))}.")
+    try:
+        return _READERS[method](settings)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput(f"The settings of the plan are damaged ({error!r}). Plan again.") from None
+
+
+def plan_of(method: str, settings: Params, budget: Budget, default: Params) -> Plan:
+    """The plan of a method with these settings; everything else in it follows from them."""
+    meaning = meaning_of(method, settings)
+    return Plan(
+        method=method,
+        settings=settings,
+        cost=meaning.cost,
+        budget=budget,
+        noise_multiplier=meaning.noise_multiplier,
+        expected_runs=meaning.expected_runs,
+        theorem=meaning.theorem,
+        assumptions=meaning.assumptions,
+        default=default,
+        guaranteed=meaning.guaranteed,
+    )
 
 
 @dataclass(frozen=True)
@@ -203,6 +255,25 @@ class Plan:
     def price(self) -> float:
         """The epsilon of the whole run at the budget's delta."""
         return self.cost.epsilon(self.budget.delta) if self.guaranteed else math.inf
+
+    def check(self) -> None:
+        """Refuse a plan that says anything that its settings do not give: it was edited, or made by another version."""
+        meaning = meaning_of(self.method, self.settings)
+        if meaning.space is not None and not _lies_in(meaning.space, self.default):
+            raise InvalidInput("The plan's default is outside of its space, so its cost is not known; plan again.")
+        if meaning.guaranteed and self.guaranteed and meaning.cost.describe() != self.cost.describe():
+            stated, derived = self.price(), meaning.cost.epsilon(self.budget.delta)
+            raise InvalidInput(
+                f"The plan states a cost of epsilon {stated:.6g}, but its settings cost {derived:.6g} at delta "
+                f"{self.budget.delta:g}: it was edited, or made by another version. Plan again; nothing was charged."
+            )
+        made, said = plan_of(self.method, self.settings, self.budget, self.default).describe(), self.describe()
+        wrong = [name for name in made if made[name] != said[name]]
+        if wrong:
+            raise InvalidInput(
+                f"The plan's {wrong[0]!r} is not what its settings give: it was edited, or made by another version. "
+                "Plan again; nothing was charged."
+            )
 
     def start(self, randomness: Randomness) -> Search:
         """Begin, or begin again after a crash, with the run's own randomness."""
@@ -230,6 +301,13 @@ class Plan:
     def to_json(self) -> str:
         """As text; the inverse of :func:`plan_from_json`."""
         return json.dumps(self.describe(), sort_keys=True)
+
+
+def _lies_in(space: Domain, params: Params) -> bool:
+    if isinstance(space, Candidates):
+        return params in space.items
+    named = dict(space.dimensions)
+    return named.keys() == params.keys() and all(one.contains(params[name]) for name, one in named.items())
 
 
 def plan_from_json(data: str | Mapping[str, Any]) -> Plan:

@@ -12,9 +12,21 @@ from typing import Any
 from dptune.accounting import Cost, compose, parallel
 from dptune.errors import InvalidInput
 from dptune.methods._costs import Bases, calibrated
+from dptune.methods._kinds import costs_of, noise_of
 from dptune.methods._search import Told, default_params, make_trial, winner_of
 from dptune.methods._shards import check_candidates
-from dptune.methods.base import Budget, Outcome, Params, Plan, Randomness, Selection, Trial, register_search
+from dptune.methods.base import (
+    Budget,
+    Meaning,
+    Outcome,
+    Params,
+    Plan,
+    Randomness,
+    Selection,
+    Trial,
+    plan_of,
+    register_search,
+)
 from dptune.methods.random_stopping import PUBLIC_SCORE
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.spaces import Candidates, Domain, Space, space_from_json
@@ -55,26 +67,41 @@ class Naive:
             trained = self.paid(costs, worst)
             return trained if held is None else parallel(trained, held)
 
-        priced, cost = calibrated(
+        priced, _ = calibrated(
             bases, lambda at: total(at.all_candidates, at.worst), budget, f"Training {count} candidates"
         )
-        return Plan(
-            method=self.name,
-            settings={
-                "space": self.candidates.describe(),
-                "base": priced.settings,
-                "part": [],
-                "fixed": {},
-                "validation": None if validation is None else validation.describe(),
-            },
-            cost=cost,
-            budget=budget,
-            noise_multiplier=priced.noise,
-            expected_runs=float(count),
-            theorem=self.theorem,
-            assumptions=("Every run costs what the trainer declared for its configuration.", PUBLIC_SCORE),
-            default=default_params(self.candidates, self.default)[0],
-            guaranteed=self.guaranteed,
+        settings: Params = {
+            "space": self.candidates.describe(),
+            "base": priced.settings,
+            "part": [],
+            "fixed": {},
+            "validation": None if validation is None else validation.describe(),
+        }
+        return plan_of(self.name, settings, budget, default_params(self.candidates, self.default)[0])
+
+    @classmethod
+    def meaning(cls, settings: Params) -> Meaning:
+        """What settings of this method amount to."""
+        method = cls(check_candidates(space_from_json(settings["space"])))
+        priced, validation = (
+            costs_of(settings["base"], method.candidates),
+            PrivateValidation.from_json(settings["validation"]),
+        )
+        if settings["part"]:
+            raise InvalidInput("This method trains on every record; plan again.")
+        count = len(method.candidates)
+        cost = method.paid(priced.all_candidates, priced.worst)
+        if validation is not None:
+            cost = parallel(cost, method.paid((validation.cost,) * count, validation.cost))
+        scored = PUBLIC_SCORE if validation is None else validation.sentence()
+        return Meaning(
+            cost,
+            noise_of(settings["base"]),
+            float(count),
+            method.theorem,
+            ("Every run costs what the trainer declared for its configuration.", scored),
+            method.candidates,
+            method.guaranteed,
         )
 
 
@@ -105,18 +132,9 @@ class RandomGuess:
 
     def plan(self, budget: Budget, trainer: Any) -> Plan:
         """The smallest noise of one run within the budget."""
-        priced, cost = calibrated(Bases(trainer, self.space, budget), lambda at: at.base, budget, "One run")
-        return Plan(
-            method=self.name,
-            settings={"space": self.space.describe(), "base": priced.settings, "part": [], "fixed": {}},
-            cost=cost,
-            budget=budget,
-            noise_multiplier=priced.noise,
-            expected_runs=1.0,
-            theorem="docs/theorems/mixture.md",
-            assumptions=("The run costs what the trainer declared for its configuration.",),
-            default=default_params(self.space, self.default)[0],
-        )
+        priced, _ = calibrated(Bases(trainer, self.space, budget), lambda at: at.base, budget, "One run")
+        settings: Params = {"space": self.space.describe(), "base": priced.settings, "part": [], "fixed": {}}
+        return plan_of(self.name, settings, budget, default_params(self.space, self.default)[0])
 
 
 class ListSearch:
@@ -145,15 +163,24 @@ class ListSearch:
         return winner_of(self._trials, self._told.scores, self._randomness, self._default)
 
 
-@register_search(Naive.name)
-@register_search(NonPrivateOptimum.name)
+@register_search(Naive.name, Naive.meaning)
+@register_search(NonPrivateOptimum.name, NonPrivateOptimum.meaning)
 def _every(plan: Plan, randomness: Randomness) -> ListSearch:
     space = space_from_json(plan.settings["space"])
     items = space.items if isinstance(space, Candidates) else ()
     return ListSearch(plan, randomness, [(place, dict(item)) for place, item in enumerate(items)])
 
 
-@register_search(RandomGuess.name)
+def _guess(settings: Params) -> Meaning:
+    space = space_from_json(settings["space"])
+    if settings["part"]:
+        raise InvalidInput("This method trains on every record; plan again.")
+    cost, noise = costs_of(settings["base"], space).base, noise_of(settings["base"])
+    said = ("The run costs what the trainer declared for its configuration.",)
+    return Meaning(cost, noise, 1.0, "docs/theorems/mixture.md", said, space)
+
+
+@register_search(RandomGuess.name, _guess)
 def _one(plan: Plan, randomness: Randomness) -> ListSearch:
     space = space_from_json(plan.settings["space"])
     if isinstance(space, Candidates):

@@ -8,13 +8,21 @@ trial, which scores minus infinity; nothing may be retried.
 from __future__ import annotations
 
 import inspect
+import math
+from fractions import Fraction
 from typing import Any
+
+import numpy as np
 
 from dptune.errors import InvalidInput
 from dptune.methods.base import Randomness, Trial
+from dptune.methods.exact import Bits
+from dptune.methods.lines import settle
 from dptune.methods.parts import part_from_json, records, size
 
 __all__ = ["fit_trial"]
+
+_GRID = 2**20
 
 
 def fit_trial(
@@ -25,6 +33,7 @@ def fit_trial(
     ``data`` is the whole data set; ``rng`` is what the trainer gets (by default the run's generator for the
     trial's label); ``start`` is the model to continue from, if the trial asks for a warm start.
     """
+    trial = settle(trainer, trial)  # not admitted under its line: failed, whatever the records
     declared = trial.extra.get("cost")
     if declared is not None and trainer.cost(trial.params).describe() != declared:
         raise InvalidInput("The trainer declares another cost than the one in the plan; plan again with this trainer.")
@@ -40,21 +49,31 @@ def fit_trial(
     if validation is None or trial.extra.get("final"):
         return model, score
     held = records(part_from_json(validation["part"]), data, randomness)
-    count = float(correct(model, held))
-    noise = float(validation["noise"])
+    count = correct(model, held)
+    noise = Fraction(validation["noise"])
     if noise > 0:
-        count += randomness.generator(*trial.seed_label, "score").normal(0.0, noise)
-    return model, count / float(validation["denominator"])
+        # Whole numbers only between the count and the released choice: one record moves the count by at most 1.
+        bits = Bits(randomness, *trial.seed_label, "score")
+        count = Fraction(math.floor(count) + bits.discrete_gaussian(noise))
+    return model, float(count / Fraction(validation["denominator"]))
 
 
-def correct(model: Any, data: Any) -> float:
-    """How many records the model gets right: each record counts between 0 and 1, decided on its own."""
+def correct(model: Any, data: Any) -> Fraction:
+    """How many records the model gets right: each record counts between 0 and 1, decided on its own.
+
+    ``model.correct(data)``, if there is one, gives a value for every record, or their number (a whole one: a sum of
+    fractions in floating point is not exact). What is no number counts as 0.
+    """
     if size(data) == 0:
-        return 0.0
-    if callable(getattr(model, "correct", None)):
-        return min(max(float(model.correct(data)), 0.0), float(size(data)))
-    x, y = (data[0], data[-1]) if isinstance(data, tuple) else (data.x, data.y)
-    return float((model.predict(x) == y).sum())
+        return Fraction(0)
+    if not callable(getattr(model, "correct", None)):
+        x, y = (data[0], data[-1]) if isinstance(data, tuple) else (data.x, data.y)
+        return Fraction(int((model.predict(x) == y).sum()))
+    judged = np.asarray(model.correct(data), dtype=float)
+    most = float(size(data)) if judged.ndim == 0 else 1.0
+    # Each value on a grid of its own, then a sum of whole numbers: exact in any order.
+    each = np.floor(np.clip(np.nan_to_num(judged, nan=0.0), 0.0, most) * _GRID).astype(np.int64)
+    return Fraction(int(each.sum()), _GRID)
 
 
 def _weights(model: Any) -> Any:

@@ -15,8 +15,8 @@ from dptune._validate import integer, real
 from dptune.accounting.shards import permute_and_flip
 from dptune.errors import InvalidInput
 from dptune.methods._search import Told, final_trial
-from dptune.methods._shards import Shared, check_candidates, part_trial, sensitivity_of, total_utility
-from dptune.methods.base import Budget, Outcome, Params, Plan, Randomness, Selection, Trial, register_search
+from dptune.methods._shards import Shared, check_candidates, part_trial, sensitivity_of, shared_meaning, total_utility
+from dptune.methods.base import Budget, Meaning, Outcome, Params, Plan, Randomness, Selection, Trial, register_search
 from dptune.methods.exact import Bits
 from dptune.methods.parts import Shard
 from dptune.methods.validation import PrivateValidation, validation_of
@@ -57,16 +57,7 @@ class NoisyBest:
         validation = validation_of(trainer, self.validation)
         epsilon = self.share * budget.epsilon
         settings = {"shards": self.shards, "epsilon": epsilon}
-        shared = Shared(
-            self.name,
-            self.candidates,
-            self.default,
-            self.shards,
-            self.private,
-            validation,
-            "docs/theorems/shards.md",
-            SHARD_ASSUMPTIONS,
-        )
+        shared = Shared(self.name, self.candidates, self.default, self.shards, self.private, validation)
         return shared.plan(budget, trainer, permute_and_flip(epsilon), settings)
 
 
@@ -119,4 +110,9 @@ class ShardSearch:
         return Selection(None, dict(final.params), final)
 
 
-register_search(NoisyBest.name)(ShardSearch)
+def _meaning(settings: Params) -> Meaning:
+    choice = permute_and_flip(settings["epsilon"])
+    return shared_meaning(settings, lambda _: choice, "shards", "docs/theorems/shards.md", SHARD_ASSUMPTIONS)
+
+
+register_search(NoisyBest.name, _meaning)(ShardSearch)

@@ -9,12 +9,25 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dptune.accounting import Cost, Runs, parallel, select
+from dptune.accounting import Cost, Runs, cost_from_json, parallel, select
 from dptune.accounting.runs import runs_from_json
 from dptune.errors import InvalidInput
 from dptune.methods._costs import Bases, Priced, calibrated
+from dptune.methods._kinds import costs_of, noise_of
 from dptune.methods._search import Told, default_params, make_trial, scaled_batch, winner_of
-from dptune.methods.base import Budget, Outcome, Params, Plan, Randomness, Selection, Trial, register_search
+from dptune.methods.base import (
+    Budget,
+    Meaning,
+    Outcome,
+    Params,
+    Plan,
+    Randomness,
+    Selection,
+    Trial,
+    plan_of,
+    register_search,
+)
+from dptune.methods.lines import Line
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.spaces import Candidates, Domain, Space, space_from_json
 
@@ -32,14 +45,15 @@ class RandomStopping:
     """Draw K from ``runs``, train K configurations drawn from the space's prior, release the best.
 
     ``default`` is released if nothing ran or all failed; ``validation`` scores on private records. ``costs`` says
-    how configurations of different cost are put together: "average" or "largest".
+    how configurations of different cost are put together: "average", "largest", or "line" (or a ``Line``), which also
+    takes costs that follow a continuous parameter.
     """
 
     space: Domain
     runs: Runs
     default: Params | None = None
     validation: PrivateValidation | None = None
-    costs: str = "average"
+    costs: str | Line = "average"
 
     name = "random-stopping"
     theorem = "docs/theorems/select.md"
@@ -79,21 +93,11 @@ class RandomStopping:
             "validation": None if validation is None else validation.describe(),
         }
 
-    def assumptions(self, validation: PrivateValidation | None) -> tuple[str, ...]:
-        """Sentences for the statement."""
-        if validation is None:
-            return (*ASSUMPTIONS, PUBLIC_SCORE)
-        return (
-            *ASSUMPTIONS,
-            f"Scores are counts on private records, each held back with probability {validation.fraction:g}, with "
-            f"Gaussian noise of deviation {validation.noise:.4g}, over the public constant {validation.denominator:g}.",
-        )
-
     def plan(self, budget: Budget, trainer: Any) -> Plan:
         """The smallest noise whose total cost stays within the budget."""
         bases = Bases(trainer, self.space, budget, self.costs)
         validation = self.validated(budget, trainer)
-        priced, cost = calibrated(
+        priced, _ = calibrated(
             bases,
             lambda at: self.tuning_cost(at.base, validation),
             budget,
@@ -101,17 +105,7 @@ class RandomStopping:
             guide=lambda at: self.choose(at.base),
         )
         default, _ = default_params(self.space, self.default)
-        return Plan(
-            method=self.name,
-            settings=self.settings(priced, validation, trainer, 1.0),
-            cost=cost,
-            budget=budget,
-            noise_multiplier=priced.noise,
-            expected_runs=self.runs.expected,
-            theorem=self.theorem,
-            assumptions=self.assumptions(validation),
-            default=default,
-        )
+        return plan_of(self.name, self.settings(priced, validation, trainer, 1.0), budget, default)
 
     def with_runs(self, runs: Runs) -> RandomStopping:
         """The same with another law."""
@@ -151,4 +145,40 @@ class RandomSearch:
         return winner_of(self._trials, self._told.scores, self._randomness, self._default)
 
 
-register_search(RandomStopping.name)(RandomSearch)
+def tuning_of(method: RandomStopping, settings: Params) -> Cost:
+    """What tuning with these settings costs."""
+    priced = costs_of(settings["base"], method.space)
+    return method.tuning_cost(priced.base, PrivateValidation.from_json(settings["validation"]))
+
+
+def tuning_assumptions(settings: Params) -> tuple[str, ...]:
+    """Sentences for the statement."""
+    validation = PrivateValidation.from_json(settings["validation"])
+    scored = PUBLIC_SCORE if validation is None else validation.sentence()
+    line = settings["base"]["line"]
+    if line is None:
+        return (*ASSUMPTIONS, scored)
+    kept = cost_from_json(line)
+    return (*ASSUMPTIONS, scored, f"Every candidate was kept under one Renyi line, whose cost is charged: {kept}.")
+
+
+def stopping_from(settings: Params) -> RandomStopping:
+    """The method that has these settings."""
+    return RandomStopping(space_from_json(settings["space"]), runs_from_json(settings["runs"]))
+
+
+def meaning_from(method: RandomStopping, settings: Params) -> Meaning:
+    """The meaning of a method's own settings."""
+    if settings["part"]:
+        raise InvalidInput("Tuning on a part of the records is the method 'subset'; plan again.")
+    return Meaning(
+        tuning_of(method, settings),
+        noise_of(settings["base"]),
+        method.runs.expected,
+        method.theorem,
+        tuning_assumptions(settings),
+        method.space,
+    )
+
+
+register_search(RandomStopping.name, lambda settings: meaning_from(stopping_from(settings), settings))(RandomSearch)

@@ -15,10 +15,24 @@ from dptune._validate import real
 from dptune.accounting import Cost, compose, disjoint, subsample
 from dptune.errors import InvalidInput
 from dptune.methods._costs import Bases, Priced, calibrated
+from dptune.methods._kinds import costs_of, noise_of
 from dptune.methods._search import RATES, default_params, final_trial, scaled_batch
-from dptune.methods.base import Budget, Outcome, Params, Plan, Randomness, Search, Selection, Trial, register_search
+from dptune.methods.adaptive import Adaptive, adaptive_from
+from dptune.methods.base import (
+    Budget,
+    Meaning,
+    Outcome,
+    Params,
+    Plan,
+    Randomness,
+    Search,
+    Selection,
+    Trial,
+    plan_of,
+    register_search,
+)
 from dptune.methods.parts import Coin, DataPart
-from dptune.methods.random_stopping import RandomStopping
+from dptune.methods.random_stopping import RandomStopping, stopping_from, tuning_assumptions, tuning_of
 from dptune.methods.validation import PrivateValidation
 from dptune.spaces import space_from_json
 
@@ -67,24 +81,32 @@ class Subset:
         """How many times more records the final training sees than a tuning run: public."""
         return self.final_share / self.fraction
 
-    def total(self, priced: Priced, validation: PrivateValidation | None) -> Cost:
-        """The cost of tuning and final training together."""
-        tune = self.method.tuning_cost(priced.base, validation)
+    @property
+    def parts(self) -> tuple[DataPart, DataPart]:
+        """The records that are tuned on, and those that the final training sees."""
+        return DataPart((Coin(self.fraction),)), DataPart((Coin(self.fraction, False),) if self.final == "rest" else ())
+
+    def together(self, tune: Cost, worst: Cost) -> Cost:
+        """The cost of tuning and final training."""
         # The winner decides the final training, so its cost must hold for every candidate.
         if self.final == "rest":
-            return disjoint(tune, priced.worst, self.fraction)
-        return compose(subsample(tune, self.fraction), priced.worst)
+            return disjoint(tune, worst, self.fraction)
+        return compose(subsample(tune, self.fraction), worst)
+
+    def total(self, priced: Priced, validation: PrivateValidation | None) -> Cost:
+        """The cost of everything at one level of noise."""
+        return self.together(self.method.tuning_cost(priced.base, validation), priced.worst)
 
     def plan(self, budget: Budget, trainer: Any) -> Plan:
         """The smallest noise whose total cost stays within the budget."""
         bases = Bases(trainer, self.method.space, budget, self.method.costs)
         validation = self.method.validated(budget, trainer)
         what = f"Tuning on a share of {self.fraction:g} and training on {self.final}"
-        priced, cost = calibrated(bases, lambda at: self.total(at, validation), budget, what)
+        priced, _ = calibrated(bases, lambda at: self.total(at, validation), budget, what)
         default, _ = default_params(self.method.space, self.method.default)
         inner = self.method.settings(priced, validation, trainer, self.fraction)
-        inner["part"] = DataPart((Coin(self.fraction),)).describe()
-        after = DataPart((Coin(self.fraction, False),) if self.final == "rest" else ())
+        before, after = self.parts
+        inner["part"] = before.describe()
         settings = {
             "inner": {"method": self.method.name, "settings": inner},
             "final": {
@@ -98,22 +120,7 @@ class Subset:
             "fraction": self.fraction,
             "variant": 1 if self.final == "rest" else 2,
         }
-        return Plan(
-            method=self.name,
-            settings=settings,
-            cost=cost,
-            budget=budget,
-            noise_multiplier=priced.noise,
-            expected_runs=self.method.runs.expected + 1.0,
-            theorem="docs/theorems/disjoint.md" if self.final == "rest" else "docs/theorems/subsample.md",
-            assumptions=(
-                *self.method.assumptions(validation),
-                f"Each record was used for tuning with probability {self.fraction:g}, by an independent coin; which "
-                "records and how many is not released.",
-                "The final training costs no more than declared, whatever the tuning chose.",
-            ),
-            default=default,
-        )
+        return plan_of(self.name, settings, budget, default)
 
     def _factors(self, trainer: Any) -> dict[str, float]:
         if isinstance(self.transfer, Mapping):
@@ -160,4 +167,29 @@ class SubsetSearch:
         return Selection(found.winner, params, final)
 
 
-register_search(Subset.name)(SubsetSearch)
+def _meaning(settings: Params) -> Meaning:
+    inner, last = settings["inner"]["settings"], settings["final"]
+    read = {RandomStopping.name: stopping_from, Adaptive.name: adaptive_from}
+    if settings["inner"]["method"] not in read:
+        raise InvalidInput(f"Subset tuning cannot use {settings['inner']['method']!r} inside; plan again.")
+    method = read[settings["inner"]["method"]](inner)
+    made = Subset(method, settings["fraction"], "rest" if settings["variant"] == 1 else "all")
+    before, after = made.parts
+    if inner["part"] != before.describe() or last["part"] != after.describe() or last["validation"] is not None:
+        raise InvalidInput("The plan's parts of the records are not those of its fraction; plan again.")
+    return Meaning(
+        made.together(tuning_of(method, inner), costs_of(last["base"], method.space).worst),
+        noise_of(last["base"]),
+        method.runs.expected + 1.0,
+        "docs/theorems/disjoint.md" if made.final == "rest" else "docs/theorems/subsample.md",
+        (
+            *tuning_assumptions(inner),
+            f"Each record was used for tuning with probability {made.fraction:g}, by an independent coin; which "
+            "records and how many is not released.",
+            "The final training costs no more than declared, whatever the tuning chose.",
+        ),
+        method.space,
+    )
+
+
+register_search(Subset.name, _meaning)(SubsetSearch)

@@ -14,11 +14,20 @@ from fractions import Fraction
 from typing import Any
 
 from dptune._validate import integer, real
+from dptune.accounting import Cost
 from dptune.accounting.shards import ElasticRounds, filtered_rounds, sparse_vector
 from dptune.errors import InvalidInput
 from dptune.methods._search import Told, final_trial
-from dptune.methods._shards import UNIT, Shared, check_candidates, part_trial, sensitivity_of, total_utility
-from dptune.methods.base import Budget, Outcome, Params, Plan, Randomness, Selection, Trial, register_search
+from dptune.methods._shards import (
+    UNIT,
+    Shared,
+    check_candidates,
+    part_trial,
+    sensitivity_of,
+    shared_meaning,
+    total_utility,
+)
+from dptune.methods.base import Budget, Meaning, Outcome, Params, Plan, Randomness, Selection, Trial, register_search
 from dptune.methods.exact import Bits
 from dptune.methods.noisy_best import SHARD_ASSUMPTIONS, ShardSearch
 from dptune.methods.parts import Shard
@@ -98,20 +107,8 @@ class Threshold:
             "batch": self.batch,
             "proposer": self.proposer,
         }
-        choice = (
-            filtered_rounds(total) if self.variant == "rounds" else sparse_vector(total, 1.0, settings["passes"]).cost
-        )
-        shared = Shared(
-            self.name,
-            self.candidates,
-            self.default,
-            self.shards,
-            self.private,
-            validation,
-            "docs/theorems/shards.md",
-            SHARD_ASSUMPTIONS,
-        )
-        return shared.plan(budget, trainer, choice, settings)
+        shared = Shared(self.name, self.candidates, self.default, self.shards, self.private, validation)
+        return shared.plan(budget, trainer, _choice(settings), settings)
 
 
 class Elastic:
@@ -265,6 +262,17 @@ class BatchSearch:
         return Selection(None, dict(final.params), final)
 
 
-@register_search(Threshold.name)
+def _choice(settings: Params) -> Cost:
+    if settings["variant"] == "rounds":
+        return filtered_rounds(settings["epsilon"])
+    return sparse_vector(settings["epsilon"], 1.0, settings["passes"]).cost
+
+
+def _meaning(settings: Params) -> Meaning:
+    choice = _choice(settings)
+    return shared_meaning(settings, lambda _: choice, "shards", "docs/theorems/shards.md", SHARD_ASSUMPTIONS)
+
+
+@register_search(Threshold.name, _meaning)
 def _start(plan: Plan, randomness: Randomness) -> ThresholdSearch | BatchSearch:
     return (ThresholdSearch if plan.settings["batch"] is None else BatchSearch)(plan, randomness)

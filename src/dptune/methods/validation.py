@@ -1,19 +1,21 @@
 """Private validation: scores on records of the private data itself, noised and paid for.
 
-A coin sends every record to training or to validation; the score is (number right + noise) / M with a public M.
-To a validation record a run is one Gaussian count, to a training record the score is post-processing, so the whole
-costs ``parallel(select(base), select(Gaussian))`` (``docs/theorems/parallel.md``): nearly free. An unnoised score
-must never exist outside the methods whose utilities have low sensitivity.
+A coin sends every record to training or to validation; the score is (number right + noise) / M with a public M. The
+number is whole and the noise is an exact discrete Gaussian, so no low bit of a floating-point sum tells anything.
+To a validation record a run is one noisy count, to a training record the score is post-processing, so the whole
+costs ``parallel(select(base), select(DiscreteGaussian))`` (``docs/theorems/parallel.md``): nearly free. An unnoised
+score must never exist outside the methods whose utilities have low sensitivity.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from dptune._validate import real
-from dptune.accounting import Cost, Gaussian
+from dptune.accounting import Cost, DiscreteGaussian
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.errors import InvalidInput
 from dptune.methods.base import Budget, Params
@@ -25,7 +27,8 @@ __all__ = ["PrivateValidation", "validation_of"]
 @dataclass(frozen=True)
 class PrivateValidation:
     """Hold back each record with probability ``fraction``; ``denominator`` is a public constant, about the number
-    of records held back. ``noise`` is the deviation of the noise on the count; None lets the planner choose."""
+    of records held back. ``noise`` is the parameter of the discrete Gaussian on the count, rounded up to a short binary
+    fraction; None lets the planner choose."""
 
     fraction: float
     denominator: float
@@ -38,21 +41,31 @@ class PrivateValidation:
         hint = "It is a public constant; use the expected number of validation records."
         object.__setattr__(self, "denominator", real("denominator", self.denominator, 1, 1e12, hint=hint))
         if self.noise is not None:
-            object.__setattr__(self, "noise", real("noise", self.noise, 0.05, 1e6))
+            # What is priced is what is drawn: a short binary fraction, which the exact sampler takes as it is.
+            given = real("noise", self.noise, 0.05, 1e5)
+            object.__setattr__(self, "noise", math.ceil(given * 2**16) / 2**16)
 
     def chosen(self, budget: Budget, choose: Callable[[Cost], Cost]) -> PrivateValidation:
         """With the least noise for which choosing by the noisy counts alone stays within the budget."""
         if self.noise is not None:
             return self
-        noise = calibrate_noise(lambda level: choose(Gaussian(level)), budget.epsilon, budget.delta)
+        noise = calibrate_noise(lambda level: choose(DiscreteGaussian(level)), budget.epsilon, budget.delta)
         return PrivateValidation(self.fraction, self.denominator, noise)
 
     @property
-    def cost(self) -> Gaussian:
+    def cost(self) -> DiscreteGaussian:
         """What one score costs a validation record."""
         if self.noise is None:
             raise InvalidInput("The noise of the validation has not been chosen yet; plan first.")
-        return Gaussian(self.noise)
+        return DiscreteGaussian(self.noise)
+
+    def sentence(self) -> str:
+        """What the statement says about scores."""
+        return (
+            f"Scores are whole counts of private records that were judged right, each record on its own and held back "
+            f"with probability {self.fraction:g}; exact integer noise (a discrete Gaussian with parameter "
+            f"{self.noise:.4g}) is added to a count, over the public constant {self.denominator:g}."
+        )
 
     def split(self, part: DataPart) -> tuple[DataPart, DataPart]:
         """The records of a part that are trained on, and those that are held back."""

@@ -17,14 +17,20 @@ from dptune.accounting.calibrate import calibrate_noise
 from dptune.accounting.voting import RingVote, vote_sensitivity
 from dptune.errors import InvalidInput
 from dptune.methods._search import Told, final_trial
-from dptune.methods._shards import Shared, check_candidates, part_trial
-from dptune.methods.base import Budget, Outcome, Params, Plan, Randomness, Selection, Trial, register_search
+from dptune.methods._shards import Shared, check_candidates, part_trial, shared_meaning
+from dptune.methods.base import Budget, Meaning, Outcome, Params, Plan, Randomness, Selection, Trial, register_search
 from dptune.methods.exact import Bits
 from dptune.methods.parts import Client
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.spaces import Candidates, space_from_json
 
 __all__ = ["Vote", "utility_bound"]
+
+ASSUMPTIONS = (
+    "A record belongs to one client; a client's vote depends on its own records alone.",
+    "Every client casts exactly the stated number of votes.",
+    "The final training costs no more than the trainer declared, whatever was chosen.",
+)
 
 
 @dataclass(frozen=True)
@@ -62,20 +68,7 @@ class Vote:
         )
         # What is priced is what is drawn: a short binary fraction, which the exact sampler takes as it is.
         sigma = math.ceil(least * 2**16) / 2**16
-        shared = Shared(
-            self.name,
-            self.candidates,
-            self.default,
-            self.clients,
-            self.private,
-            validation,
-            "docs/theorems/voting.md",
-            (
-                "A record belongs to one client; a client's vote depends on its own records alone.",
-                "Every client casts exactly the stated number of votes.",
-                "The final training costs no more than the trainer declared, whatever was chosen.",
-            ),
-        )
+        shared = Shared(self.name, self.candidates, self.default, self.clients, self.private, validation)
         settings = {"clients": self.clients, "votes": k, "alpha": self.alpha, "sigma": sigma}
         return shared.plan(budget, trainer, RingVote(p, k, 1, sigma, 1), settings)
 
@@ -137,4 +130,11 @@ def utility_bound(bad: int, gap: float, sigma: float) -> float:
     return max(0.0, 1.0 - loss)
 
 
-register_search(Vote.name)(VoteSearch)
+def _meaning(settings: Params) -> Meaning:
+    def choice(candidates: Candidates) -> RingVote:
+        return RingVote(len(candidates), settings["votes"], 1, settings["sigma"], 1)
+
+    return shared_meaning(settings, choice, "clients", "docs/theorems/voting.md", ASSUMPTIONS)
+
+
+register_search(Vote.name, _meaning)(VoteSearch)

@@ -17,6 +17,8 @@ from typing import Any
 from dptune.accounting import Cost
 from dptune.errors import Corrupt, InvalidInput
 from dptune.methods.base import Plan, plan_from_json
+from dptune.methods.lines import check_comparable
+from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.sealed._files import storage_errors, write_durable
 from dptune.sealed._quiet import silence
 from dptune.sealed.randomness import Randomness
@@ -32,6 +34,8 @@ def check_run(plan: Plan, trainer: Any, seed: int | None, data_is: str) -> None:
     if not isinstance(plan, Plan):
         raise InvalidInput(f"'plan' must come from a method's .plan(budget, trainer); got {plan!r}.")
     check_trainer(trainer)
+    plan.check()  # it may come from a file
+    check_scored(plan, trainer)
     if data_is not in DATA_KINDS:
         raise InvalidInput(f"'data_is' must be one of {', '.join(DATA_KINDS)}; got {data_is!r}.")
     if seed is not None and data_is == "private":
@@ -45,6 +49,14 @@ def check_run(plan: Plan, trainer: Any, seed: int | None, data_is: str) -> None:
         )
     if plan.guaranteed and plan.price() > plan.budget.epsilon:
         raise InvalidInput("The plan costs more than its own budget; plan again.")
+
+
+def check_scored(plan: Plan, trainer: Any) -> None:
+    """A plan without private validation needs a trainer that has a score."""
+    inner = plan.settings.get("inner")
+    settings = inner["settings"] if isinstance(inner, dict) else plan.settings
+    if "validation" in settings:
+        validation_of(trainer, PrivateValidation.from_json(settings["validation"]))
 
 
 def check_trainer(trainer: Any) -> None:
@@ -120,6 +132,8 @@ def preflight(plan: Plan, trainer: Any, randomness: Randomness) -> None:
         trials = plan.start(randomness).ask()
     for trial in trials[:8]:
         declared = trial.extra.get("cost")
+        if "line" in trial.extra:
+            check_comparable(trainer, trial)
         if declared is None:
             continue  # low-sensitivity utilities: the training itself is not released
         stated = trainer.cost(trial.params)

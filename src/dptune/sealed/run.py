@@ -22,10 +22,12 @@ from dptune.errors import Corrupt, DptuneError, InvalidInput, Stopped
 from dptune.executors.base import Executor, Session, Work
 from dptune.executors.processes import Processes
 from dptune.methods.base import Plan, Selection
+from dptune.methods.lines import settle_selection
 from dptune.sealed._files import remove_tree, storage_errors, write_durable
 from dptune.sealed._loop import Beat, Loop
 from dptune.sealed._quiet import Quiet, silence
 from dptune.sealed._terms import Terms, check_run, check_trainer, fingerprint, preflight, terms_of
+from dptune.sealed.duration import AUTO, offered_time, workers_of
 from dptune.sealed.ledger import Ledger, Receipt
 from dptune.sealed.randomness import Randomness
 from dptune.sealed.release import Release, load_release, public_time, set_times, write_release
@@ -55,11 +57,16 @@ def run(
     """Run a plan inside the seal and release its winner.
 
     ``out`` is the run's folder. Without ``ledger`` the run keeps one of its own, good for this plan's budget alone.
-    ``release_at`` is a public time before which nothing is released. ``rehearsal`` names the folder of an earlier
-    rehearsal, whose replay check goes into the statement. ``charge`` claims a charge that was committed earlier.
+    ``release_at`` is a public time before which nothing is released, or "auto": when the run will most likely be over.
+    ``rehearsal`` names the folder of an earlier rehearsal, whose replay check goes into the statement and whose
+    durations serve "auto". ``charge`` claims a charge that was committed earlier.
     ``seed`` makes this a rehearsal.
     """
     check_run(plan, trainer, seed, data_is)
+    if release_at == AUTO:
+        if rehearsal is None:
+            raise InvalidInput("release_at = 'auto' needs the folder of a rehearsal, which tells how long a run takes.")
+        release_at = offered_time(plan, Path(rehearsal), workers_of(executor)).isoformat()
     if release_at is not None:
         release_at = public_time(release_at).isoformat()
     replay = "unknown" if rehearsal is None else str(load_release(Path(rehearsal)).details.get("replay", "unknown"))
@@ -104,6 +111,7 @@ def resume(
     if vault.facts().get("state") == "released":
         return load_release(folder, continued=False)
     check_trainer(trainer)
+    terms.plan.check()
     return _Run(folder, vault, terms, trainer, data, executor or Processes(), beat).work()
 
 
@@ -232,7 +240,7 @@ class _Run:
         log = self.vault.path / "output" / "search.log"
         with silence(log):
             search = Quiet(self.terms.plan.start(randomness), log)
-        selection = loop.search(search)
+        selection = settle_selection(self.trainer, self.terms.plan, loop.search(search))
         if selection.final is not None:
             loop.final(selection.final)
         replay = self.terms.replay
@@ -265,6 +273,7 @@ class _Run:
             release_at=terms.release_at,
             replay=replay,
             data_is=terms.data_is,
+            seconds=self.vault.seconds() if receipt is None else None,
         )
 
     def _close(self, release: Release) -> Release:

@@ -60,6 +60,7 @@ class Facts:
     release_at: str | None
     replay: str
     data_is: str
+    seconds: float | None = None  # of one training; in a rehearsal alone
 
     @property
     def mode(self) -> str:
@@ -68,7 +69,9 @@ class Facts:
     def describe(self) -> dict[str, Any]:
         """The content of ``release.json``."""
         guaranteed = self.receipt is not None
+        measured = {} if guaranteed or self.seconds is None else {"seconds_per_training": self.seconds}
         return {
+            **measured,
             "params": self.params,
             "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
             "delta": self.plan.budget.delta,

@@ -3,7 +3,7 @@
 One object serves random stopping, subset tuning (warm starts), thresholds (shards) and votes (clients): they
 differ in the records they pass. The score is accuracy on ``validation``, which the caller declares public, or
 a noised count on a private holdout whose cost is part of the declared one; an unnoised score on private
-records does not exist.
+records does not exist. With neither, a training has no score of its own (methods then hold back private records).
 """
 
 from __future__ import annotations
@@ -97,8 +97,9 @@ class TrainedModel:
 class DpSgdTrainer:
     """Trains ``model`` by DP-SGD; ``params`` override fields of ``settings`` (``lr`` and ``clip`` for short).
 
-    ``model`` is a description, or a function of the parameters that returns a ``torch.nn.Module``. Exactly
-    one of ``validation`` (public records) and ``holdout`` (private ones, noised and charged) is given.
+    ``model`` is a description, or a function of the parameters that returns a ``torch.nn.Module``. At most one of
+    ``validation`` (public records) and ``holdout`` (private ones, noised and charged) is given; without both every
+    score is 0, for final trainings and for methods that are given ``validation=PrivateValidation(...)``.
     """
 
     model: Mlp | Cnn | Callable[[Params], Any]
@@ -108,10 +109,10 @@ class DpSgdTrainer:
     engine: str = "auto"
 
     def __post_init__(self) -> None:
-        if (self.validation is None) == (self.holdout is None):
+        if self.validation is not None and self.holdout is not None:
             raise InvalidInput(
                 "give either 'validation' (a data set you declare public) or 'holdout' (private records, "
-                "whose score is noised and charged). Without noise it would be an unpaid release."
+                "whose score is noised and charged), not both: a run has one score."
             )
 
     def resolve(self, params: Params) -> Settings:
@@ -204,7 +205,8 @@ class DpSgdTrainer:
 
     def _score(self, engine: Engine, flat: Floats, held: Dataset | None, key: RunKey) -> float:
         records = self.validation if held is None else held
-        assert records is not None  # one of the two exists, see __post_init__
+        if records is None:
+            return 0.0
         with np.errstate(all="ignore"):
             right = int(np.sum(np.argmax(engine.logits(flat, records.x), axis=1) == records.y)) if len(records) else 0
         if self.holdout is not None:

@@ -1,0 +1,101 @@
+"""A line above Renyi curves: everything that is known of a mechanism is D_a <= slope * a at finitely many orders.
+
+This is how Koskela and Kulkarni (2023, appendix D.1) keep candidates under one cost that cannot be enumerated
+(``docs/theorems/line.md``). The profile is the least of the conversions at the orders, made convex: an upper bound for
+every mechanism under the line, hence looser than a profile that is known.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from dptune._validate import real
+from dptune.accounting._convex import joined
+from dptune.accounting._profiles import TINY, Array, GaussianHalf, Pair, TableHalf
+from dptune.accounting.cost import Cost
+from dptune.errors import InvalidInput
+
+__all__ = ["ORDERS", "RenyiLine", "line_orders"]
+
+# Whole numbers: at fractional orders dp-accounting's curves of subsampled mechanisms are loose.
+ORDERS = (2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0, 48.0, 64.0, 96.0)
+_LEAST_TOP = 4.0
+_POINTS = 3000
+_GUARD = 1e-12
+
+
+def line_orders(epsilon: float, delta: float) -> tuple[float, ...]:
+    """Orders for a budget: up to the one that a Gaussian mechanism of this budget would use.
+
+    A subsampled Gaussian leaves every line at large orders, so each order more than needed is paid in noise.
+    """
+    log = math.log(1.0 / delta)
+    mu = math.sqrt(2.0 * log + 2.0 * epsilon) - math.sqrt(2.0 * log)
+    top = max(math.sqrt(2.0 * log) / mu, _LEAST_TOP)
+    return tuple(a for i, a in enumerate(ORDERS) if i == 0 or ORDERS[i - 1] < top)
+
+
+@dataclass(frozen=True)
+class RenyiLine(Cost):
+    """Any mechanism whose Renyi divergence of order a is at most ``slope * a``, both ways, at these ``orders``."""
+
+    kind: ClassVar[str] = "renyi-line"
+    slope: float
+    orders: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        hint = "A Gaussian mechanism with noise multiplier s has the slope 1 / (2 s^2)."
+        object.__setattr__(self, "slope", real("slope", self.slope, 1e-12, 200, hint=hint))
+        if isinstance(self.orders, str) or not isinstance(self.orders, Sequence) or not self.orders:
+            raise InvalidInput(f"'orders' must be numbers above 1, increasing; got {self.orders!r}.")
+        checked = tuple(real("order", a, 1, 1e4, low_open=True) for a in self.orders)
+        if any(b <= a for a, b in itertools.pairwise(checked)):
+            raise InvalidInput(f"'orders' must be numbers above 1, increasing; got {self.orders!r}.")
+        object.__setattr__(self, "orders", checked)
+
+    def _fields(self) -> dict[str, object]:
+        return {"slope": self.slope, "orders": list(self.orders)}
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, object]) -> Self:
+        slope, orders = fields["slope"], fields["orders"]
+        if not isinstance(orders, list):
+            raise TypeError("'orders' is no list")
+        return cls(slope, tuple(orders))  # type: ignore[arg-type]  # checked on construction
+
+    def _deltas(self, e: Array) -> Array:
+        """The least conversion at each loss (``docs/theorems/line.md``)."""
+        a = np.array(self.orders)[:, None]
+        logs = (a - 1.0) * (self.slope * a - e[None, :] + np.log1p(-1.0 / a)) - np.log(a)
+        # Divergences grow with the order: Kullback-Leibler is at most the first, chi-square follows from the second.
+        kl = self.slope * self.orders[0]
+        apart = min(math.sqrt(kl / 2.0), math.sqrt(-math.expm1(-kl)))  # Pinsker; Bretagnolle and Huber
+        best = np.minimum(np.exp(np.minimum(logs.min(axis=0), 0.0)), apart)
+        if self.orders[-1] >= 2.0:
+            spread = math.expm1(min(self.slope * next(a for a in self.orders if a >= 2.0), 700.0))
+            past = np.expm1(e)  # Scarf: E(L - x)+ for a law of mean 1 and this variance; no cancellation
+            best = np.minimum(best, 0.5 * spread / (np.sqrt(spread + past**2) + past))
+        return np.asarray(np.minimum(best, 1.0) * (1.0 + _GUARD))
+
+    def _profile(self) -> Pair:
+        a = np.array(self.orders)
+        end = float(np.min(self.slope * a + math.log(1.0 / TINY) / (a - 1.0)))
+        losses = np.linspace(0.0, end, _POINTS)
+        half = TableHalf(losses, self._deltas(losses))
+        both = joined(half, half)
+        return Pair(both.remove, both.remove)
+
+    def _lower(self, delta: float) -> Pair:
+        del delta
+        # The Gaussian mechanism on the line is one of those admitted.
+        half = GaussianHalf(min(math.sqrt(2.0 * self.slope), 20.0))
+        return Pair(half, half)
+
+    def __str__(self) -> str:
+        return f"RenyiLine(slope {self.slope:g}, orders {self.orders[0]:g} to {self.orders[-1]:g})"

@@ -1,0 +1,158 @@
+"""Keeping every candidate under a line (Koskela and Kulkarni 2023, appendix D.1): costs that cannot be enumerated.
+
+A line is a bound slope * a on Renyi divergences at public orders a. The noise of each candidate is the smallest whose
+declared cost stays under it; a candidate that cannot is not admitted and fails, which depends on no record. The whole
+then costs what the line costs, whichever candidates were drawn (``docs/theorems/line.md``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dptune._validate import real
+from dptune.accounting import Cost, RenyiLine, cost_from_json
+from dptune.accounting._renyi import base_curve
+from dptune.accounting.lines import line_orders
+from dptune.errors import InvalidInput, NotComparable
+from dptune.methods.base import Budget, Params, Plan, Selection, Trial
+from dptune.spaces import Candidates, Domain
+
+__all__ = ["Line", "admit", "check_comparable", "settle", "settle_selection", "under_line"]
+
+NOISE = "noise_multiplier"
+_LEAST, _MOST = 0.05, 1e4
+_TOLERANCE = 1e-4
+_GUARD = 1e-9  # relative, and in units of the slope: what roundoff in a computed curve may hide
+
+
+@dataclass(frozen=True)
+class Line:
+    """Every candidate's Renyi curve stays under ``slope * a`` at the ``orders`` a.
+
+    Without a slope the budget sets the largest; without orders they are chosen for the budget.
+    """
+
+    slope: float | None = None
+    orders: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.slope is not None:
+            real("slope", self.slope, 0, 200, low_open=True)
+        if self.orders is not None:
+            RenyiLine(1.0, tuple(self.orders))
+
+    def for_budget(self, budget: Budget) -> Line:
+        """With orders."""
+        return self if self.orders is not None else replace(self, orders=line_orders(budget.epsilon, budget.delta))
+
+    def cost(self, level: float | None) -> RenyiLine:
+        """The line itself; where the budget sets it, that of a Gaussian mechanism with this noise."""
+        slope = self.slope
+        if slope is None:
+            if level is None:
+                raise InvalidInput("A line needs a slope, or a level of noise that sets it.")
+            slope = 1.0 / (2.0 * level * level)
+        return RenyiLine(slope, self.orders or ())
+
+    def check(self, trainer: Any, space: Domain, tunable: bool) -> None:
+        """Refuse a cost without a Renyi curve and, if the slope is known, candidates that it cannot admit."""
+        listed = isinstance(space, Candidates)
+        line = self.cost(1.0)
+        for item in space.items if isinstance(space, Candidates) else (space.default,):
+            declared = _declared(trainer, {**item, NOISE: 2.0} if tunable else item)
+            above = not under_line(declared, line)
+            if above and listed and not tunable and self.slope is not None:
+                raise InvalidInput(
+                    f"The candidate {item!r} is above the line of slope {self.slope:g}, and the trainer's noise is not "
+                    "tunable. Raise the line, or leave the candidate out."
+                )
+
+
+def _declared(trainer: Any, params: Params) -> Cost:
+    cost = trainer.cost(params)
+    if not isinstance(cost, Cost):
+        raise InvalidInput(f"The trainer's cost must be a Cost such as DpSgd(...) or Gaussian(...); got {cost!r}.")
+    return cost
+
+
+def _curve(cost: Cost, line: RenyiLine) -> Any:
+    try:
+        return base_curve(cost, line.orders)
+    except NotComparable:
+        raise InvalidInput(
+            f"No Renyi curve is known for a cost of kind {cost.kind!r}, so it cannot be kept under a line. Use "
+            "costs='average' or 'largest'."
+        ) from None
+
+
+def under_line(cost: Cost, line: RenyiLine) -> bool:
+    """Whether a cost's Renyi curve provably stays under a line."""
+    curve = _curve(cost, line) * (1.0 + _GUARD) + _GUARD * line.slope
+    return bool((curve <= line.slope * np.array(line.orders)).all())
+
+
+def admit(trainer: Any, params: Params, line: RenyiLine) -> Params:
+    """The parameters with the smallest noise, to a ten-thousandth, under the line; refuses what cannot get there."""
+
+    def below(noise: float) -> bool:
+        return under_line(_declared(trainer, {**params, NOISE: noise}), line)
+
+    if NOISE in params or not _follows(trainer, params):
+        if not under_line(_declared(trainer, params), line):
+            raise InvalidInput(f"A candidate is above the line of slope {line.slope:g} and is not admitted.")
+        return dict(params)
+    low, high = _LEAST, 1.0
+    while not below(high):
+        low, high = high, 2.0 * high
+        if high > _MOST:
+            raise InvalidInput(f"No noise brings this candidate under the line of slope {line.slope:g}.")
+    while high > low * (1.0 + _TOLERANCE):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if below(middle) else (middle, high)
+    return {**params, NOISE: high}
+
+
+def _follows(trainer: Any, params: Params) -> bool:
+    """Whether the declared cost follows the noise."""
+    try:
+        few, many = (_declared(trainer, {**params, NOISE: noise}) for noise in (2.0, 4.0))
+    except (TypeError, KeyError):
+        return False
+    return few != many
+
+
+def settle(trainer: Any, trial: Trial) -> Trial:
+    """The trial with the noise that its line demands; a trial without a line is as it was."""
+    line = trial.extra.get("line")
+    if line is None:
+        return trial
+    cost = cost_from_json(line)
+    if not isinstance(cost, RenyiLine):
+        raise InvalidInput("The line of a trial must be a 'renyi-line'.")
+    return replace(trial, params=admit(trainer, trial.params, cost))
+
+
+def check_comparable(trainer: Any, trial: Trial) -> None:
+    """Refuse a trainer whose cost cannot be compared with the trial's line; no candidate would ever be admitted."""
+    line = cost_from_json(trial.extra["line"])
+    if isinstance(line, RenyiLine):
+        tunable = NOISE not in trial.params and _follows(trainer, trial.params)
+        _curve(_declared(trainer, {**trial.params, NOISE: 2.0} if tunable else trial.params), line)
+
+
+def settle_selection(trainer: Any, plan: Plan, selection: Selection) -> Selection:
+    """The selection with the noise of its winner among the parameters, where a line decided it."""
+    if selection.final is not None:
+        if "line" not in selection.final.extra:
+            return selection
+        return replace(selection, params=dict(settle(trainer, selection.final).params))
+    base = plan.settings.get("base")
+    line = base.get("line") if isinstance(base, dict) else None
+    if line is None or selection.winner is None:
+        return selection
+    trial = Trial(selection.winner, selection.params, extra={"line": line})
+    return replace(selection, params=dict(settle(trainer, trial).params))

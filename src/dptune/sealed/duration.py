@@ -1,0 +1,78 @@
+"""How long a run will take, told by public facts alone: the plan, a rehearsal's seconds and the number of workers.
+
+A release that appears when the run is over tells how long it took, hence how many trainings there were. So where a
+rehearsal has measured a training, a public time is offered before which nothing is released
+(``docs/sharp_edges.md``). Nothing here may look at a vault of a run on private data.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from dptune.accounting.runs import runs_from_json
+from dptune.errors import InvalidInput
+from dptune.methods.base import Plan
+from dptune.sealed.release import load_release
+
+__all__ = ["AUTO", "likely_seconds", "measured_seconds", "offer", "offered_time", "workers_of"]
+
+AUTO = "auto"
+_QUANTILE = 0.999  # of the number of runs
+_SLOWER = 1.5  # a training may take this many times what it took in the rehearsal
+_SPARE = 60.0  # seconds for starting workers and for pricing
+
+
+def workers_of(executor: Any) -> int:
+    """How many trainings an executor runs at once; by default as many as this machine has processors."""
+    return getattr(executor, "workers", None) or os.cpu_count() or 1
+
+
+def measured_seconds(rehearsal: Path) -> float:
+    """The seconds of one training, as a rehearsal measured them."""
+    seconds = load_release(rehearsal).details.get("seconds_per_training")
+    if not isinstance(seconds, int | float):
+        raise InvalidInput(f"{rehearsal} is no rehearsal with a training in it, so it tells no duration.")
+    return float(seconds)
+
+
+def _trainings(plan: Plan) -> float:
+    """How many trainings there will hardly be more than."""
+    inner = plan.settings.get("inner")
+    settings = inner["settings"] if isinstance(inner, dict) else plan.settings
+    if "runs" not in settings:
+        return plan.expected_runs
+    law = runs_from_json(settings["runs"])
+    return law.quantile(_QUANTILE) + plan.expected_runs - law.expected  # and a final one, if the method has it
+
+
+def _at_once(plan: Plan, workers: int) -> int:
+    """How many trainings run side by side: where scores steer the sampling, a batch at a time."""
+    inner = plan.settings.get("inner")
+    name, settings = (inner["method"], inner["settings"]) if isinstance(inner, dict) else (plan.method, plan.settings)
+    return min(workers, int(settings["batch"])) if name == "adaptive" else workers
+
+
+def likely_seconds(plan: Plan, seconds: float, workers: int) -> float:
+    """The time within which a run will most likely be over."""
+    return math.ceil(_trainings(plan) / _at_once(plan, workers)) * seconds * _SLOWER + _SPARE
+
+
+def offered_time(plan: Plan, rehearsal: Path, workers: int, now: datetime.datetime | None = None) -> datetime.datetime:
+    """A public time by which a run that begins now will most likely be over, to the next full minute."""
+    begin = datetime.datetime.now(datetime.UTC) if now is None else now
+    end = begin + datetime.timedelta(seconds=likely_seconds(plan, measured_seconds(rehearsal), workers))
+    return (end + datetime.timedelta(minutes=1)).replace(second=0, microsecond=0)
+
+
+def offer(plan: Plan, rehearsal: Path, executor: Any) -> str:
+    """The sentence that offers it."""
+    moment = offered_time(plan, rehearsal, workers_of(executor)).isoformat()
+    return (
+        "When this run ends tells how long it took, hence about how many trainings there were. By the rehearsal it "
+        f"will most likely be over by {moment}; release_at = 'auto' (--release-at auto) would release nothing before "
+        "such a time."
+    )
