@@ -22,20 +22,25 @@ typedef int32_t i16 __attribute__((vector_size(64)));
 typedef uint32_t u16 __attribute__((vector_size(64)));
 typedef uint32_t u8 __attribute__((vector_size(32)));
 typedef uint64_t q8 __attribute__((vector_size(64)));
+typedef float v8f __attribute__((vector_size(32)));
+typedef double d8 __attribute__((vector_size(64)));
+typedef double d8u __attribute__((vector_size(64), aligned(8), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 #define PART static __attribute__((noinline))
 
 /* Offsets in the parameter vector: weights with output channels last, then biases. */
 enum { W1 = 0, B1 = 1024, W2 = 1040, B2 = 9232, W3 = 9264, B3 = 25648, W4 = 25680, B4 = 26000, DIM = 26010 };
-enum { PAD = 34, P1 = 13 * 13 * 16, P2 = 512 };
+enum { RECORDS = 12, A1 = 13 * 13 * 16, P1 = 12 * 12 * 16, A2 = 25 * 32, P2 = 512 };
 
+/* Values of RECORDS records that the way back needs (a: after relu, p: after pooling), then those of one record. */
 typedef struct {
-    float image[PAD * PAD];
-    float a1[14 * 14 * 16], p1[P1], a2[25 * 32], p2[P2], h[32], out[16];
-    float d1[14 * 14 * 16], dp1[P1], d2[25 * 32], dp2[P2], d3[32];
-    float g1[1024], g2[8192], gb1[16], gb2[32];
-    float w2t[8192], w3t[16384], w4[32 * 16], b4[16];
+    float a1[RECORDS][A1], p1[RECORDS][P1], a2[RECORDS][A2], p2[RECORDS][P2], h[RECORDS][32], out[RECORDS][16];
+    float d3[RECORDS][32], dp2[RECORDS][P2], d1[A1], dp1[P1], d2[A2];
+    float g1[1024], g2[8192], gb1[16], gb2[32], s4[33 * 16], zeros[32];
+    float w2t[8192], w3t[16384], w4[32 * 16], w4t[16 * 32], b4[16];
+    double e4[33 * 16];
+    int64_t label[RECORDS];
 } Work __attribute__((aligned(64)));
 
 /* Room for one MLP: padded weights (w), transposed ones (t), gradients (g), inputs (a), derivatives (d). */
@@ -93,8 +98,8 @@ static int plan(Mlp *m) {
 #endif
 
 static struct {
-    void (*cnn_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float, float *, float *,
-                    Work *);
+    void (*cnn_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float, float, float *,
+                    double *, Work *);
     void (*cnn_forward)(const float *, const float *, int64_t, float *, Work *);
     void (*mlp_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float, float *, Mlp *);
     void (*fill_normals)(const uint64_t *, uint64_t, float *, int64_t);
@@ -131,31 +136,31 @@ static int in_range(const Py_buffer *index, const Py_buffer *y, int64_t classes)
     return 1;
 }
 
+/* With unit 0 a sum in single precision; otherwise an exact sum in double precision, in units of 1 / unit. */
 static PyObject *py_cnn_sum(PyObject *self, PyObject *args) {
     Py_buffer p = {0}, x = {0}, y = {0}, index = {0}, sum = {0};
-    float clip;
+    float clip, unit;
     PyObject *result = NULL;
     Work *w = NULL;
-    float *scratch = NULL;
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*fw*", &p, &x, &y, &index, &clip, &sum)) return NULL;
-    const int64_t count = index.len / 8, records = y.len / 8;
-    if (!expect(&p, DIM * 4, "parameters") || !expect(&sum, DIM * 4, "sum") || !expect(&x, records * 784 * 4, "x"))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*ffw*", &p, &x, &y, &index, &clip, &unit, &sum)) return NULL;
+    const int64_t records = y.len / 8;
+    if (!expect(&p, DIM * 4, "parameters") || !expect(&sum, DIM * (unit != 0 ? 8 : 4), "sum") ||
+        !expect(&x, records * 784 * 4, "x"))
         goto done;
     if (!in_range(&index, &y, 10)) goto done;
     w = aligned_alloc(64, (sizeof(Work) + 63) / 64 * 64);
-    scratch = malloc((size_t)(count + 1) * (P2 + 32) * sizeof(float));
-    if (!w || !scratch) {
+    if (!w) {
         PyErr_NoMemory();
         goto done;
     }
     Py_BEGIN_ALLOW_THREADS
-    use.cnn_sum(p.buf, x.buf, y.buf, index.buf, count, clip, sum.buf, scratch, w);
+    use.cnn_sum(p.buf, x.buf, y.buf, index.buf, index.len / 8, clip, unit != 0 ? unit : 1, unit != 0 ? NULL : sum.buf,
+                unit != 0 ? sum.buf : NULL, w);
     Py_END_ALLOW_THREADS
     result = Py_NewRef(Py_None);
 done:
     free(w);
-    free(scratch);
     PyBuffer_Release(&p), PyBuffer_Release(&x), PyBuffer_Release(&y), PyBuffer_Release(&index);
     PyBuffer_Release(&sum);
     return result;
@@ -258,7 +263,7 @@ static PyObject *py_words(PyObject *self, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
-    {"cnn_sum", py_cnn_sum, METH_VARARGS, "cnn_sum(parameters, x, y, index, clip, out): sum of clipped gradients"},
+    {"cnn_sum", py_cnn_sum, METH_VARARGS, "cnn_sum(parameters, x, y, index, clip, unit, out): sum of clipped gradients"},
     {"cnn_forward", py_cnn_forward, METH_VARARGS, "cnn_forward(parameters, x, out): logits"},
     {"mlp_sum", py_mlp_sum, METH_VARARGS,
      "mlp_sum(parameters, x, y, index, widths, tanh, clip, out): sum of clipped gradients"},

@@ -27,8 +27,15 @@ Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]
 
 
+# Below this, sums on the lattice of secure noise would leave the whole numbers that are exact.
+_LEAST_SECURE = 2.0**-10
+
+
 class Engine(Protocol):
-    """Computes clipped gradient sums; knows nothing of sampling, noise or optimisers."""
+    """Computes clipped gradient sums; knows nothing of sampling, noise or optimisers.
+
+    An engine may also have ``lattice_sums`` (see the fused engine), which secure runs prefer.
+    """
 
     dimension: int
     dtype: type[np.floating[Any]]
@@ -109,7 +116,7 @@ def descend(
     scales = [s.noise_multiplier * s.clip_norm for s in settings]
     clips = np.array(
         [
-            s.clip_norm - noise.margin(engine.dimension, scale)
+            s.clip_norm - noise.margin(engine.dimension, scale, s.clip_norm)
             for s, noise, scale in zip(settings, noises, scales, strict=True)
         ]
     )
@@ -119,9 +126,13 @@ def descend(
     update = first.optimizer.start(parameters)
     unit = np.array([[1.0 / s.batch_size] for s in settings], dtype=engine.dtype)
     gradient = np.empty_like(parameters)
+    lattices = [SecureNoise.lattice(scale) for scale in scales]
+    exact = getattr(engine, "lattice_sums", None) if first.secure else None
     with np.errstate(all="ignore"):  # a diverging candidate is an outcome, not an error
         for step in range(first.steps):
-            engine.clipped_sums(parameters, [s.batch(step) for s in samplers], clips, gradient)
+            batches = [s.batch(step) for s in samplers]
+            if exact is None or not exact(parameters, batches, clips, lattices, gradient):
+                engine.clipped_sums(parameters, batches, clips, gradient)
             for row, (noise, scale) in enumerate(zip(noises, scales, strict=True)):
                 noise.add(gradient[row], scale, step)
             gradient *= unit
@@ -140,6 +151,8 @@ def _check(
     shared = [(s.steps, s.optimizer, s.schedule, s.secure) for s in settings]
     if any(other != shared[0] for other in shared):
         raise InvalidInput("stacked candidates must share steps, optimizer, schedule and secure. Train them apart.")
+    if any(s.secure and 0.0 < s.noise_multiplier < _LEAST_SECURE for s in settings):
+        raise InvalidInput(f"secure noise needs a 'noise_multiplier' of at least {_LEAST_SECURE:g} (or none at all).")
     if settings[0].secure and engine.dtype is not np.float64:
         raise InvalidInput("secure noise needs an engine in double precision. Build it with double=True.")
     for vector in start or ():
