@@ -14,7 +14,7 @@ from scipy import stats
 
 from dptune.errors import InvalidInput
 from dptune.training._compiled import kernel
-from dptune.training.noise import FastNoise, RunKey, SecureNoise, as_key
+from dptune.training.noise import FastNoise, RunKey, SecureNoise, as_key, generator_of
 
 KINDS = [
     pytest.param(lambda key, d: FastNoise(key, d, compiled=False), id="fast"),
@@ -62,6 +62,23 @@ def test_noise_is_a_function_of_run_and_step(kind: Kind) -> None:
         assert np.array_equal(np.array(again.sample(step), dtype=np.float64), forward[step])
     other = draws(kind, RunKey.rehearsal(4), 33, 500)
     assert abs(np.corrcoef(forward.ravel(), other.ravel())[0, 1]) < 6 / np.sqrt(forward.size)
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dimension", [1, 63, 64, 65, 1000])
+def test_what_is_added_is_the_scaled_sample(kind: Kind, dtype: type, dimension: int) -> None:
+    total: np.ndarray = np.linspace(-1.0, 1.0, dimension + 8).astype(dtype)
+    before = total.copy()
+    kind(RunKey.rehearsal(5), dimension).add(total[:dimension], 0.7, 2)
+    expected = before[:dimension] + np.float32(0.7) * kind(RunKey.rehearsal(5), dimension).sample(2)
+    np.testing.assert_allclose(total[:dimension], expected, rtol=1e-5, atol=1e-6)
+    assert np.array_equal(total[dimension:], before[dimension:])  # nothing beyond the last coordinate
+
+
+def test_the_generator_has_a_name() -> None:
+    assert len({generator_of(True), generator_of(False)}) == 2
+    assert ("compiled" in generator_of(False)) == (kernel is not None)
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])

@@ -173,7 +173,7 @@ def _layers(p: Floats) -> list[Floats]:
 
 
 def _softmax_minus_label(logits: Floats, labels: Indices) -> Floats:
-    values = np.exp(logits - logits.max(axis=1, keepdims=True))
+    values: Floats = np.exp(logits - logits.max(axis=1, keepdims=True))
     values /= values.sum(axis=1, keepdims=True)
     values[np.arange(len(values)), labels] -= 1.0
     return values

@@ -44,7 +44,7 @@ typedef struct {
 } Work __attribute__((aligned(64)));
 
 /* Room for one MLP: padded weights (w), transposed ones (t), gradients (g), inputs (a), derivatives (d). */
-enum { BLOCK = 256, MOST = 8 };
+enum { BLOCK = 96, MOST = 8, DEPTH = 128 };
 typedef struct {
     int layers, tanh_;
     long width[MOST + 1], wide[MOST + 1];
@@ -103,18 +103,19 @@ static struct {
     void (*cnn_forward)(const float *, const float *, int64_t, float *, Work *);
     void (*mlp_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float, float *, Mlp *);
     void (*fill_normals)(const uint64_t *, uint64_t, float *, int64_t);
+    void (*add_normals)(const uint64_t *, uint64_t, float, float *, int64_t);
     void (*fill_words)(const uint64_t *, uint64_t, uint64_t, uint32_t *);
-} use = {cnn_sum_base, cnn_forward_base, mlp_sum_base, fill_normals_base, fill_words_base};
+} use = {cnn_sum_base, cnn_forward_base, mlp_sum_base, fill_normals_base, add_normals_base, fill_words_base};
 
 static void choose(void) {
 #ifdef CHOICE
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {
         use.cnn_sum = cnn_sum_v4, use.cnn_forward = cnn_forward_v4, use.mlp_sum = mlp_sum_v4;
-        use.fill_normals = fill_normals_v4, use.fill_words = fill_words_v4;
+        use.fill_normals = fill_normals_v4, use.add_normals = add_normals_v4, use.fill_words = fill_words_v4;
     } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         use.cnn_sum = cnn_sum_v3, use.cnn_forward = cnn_forward_v3, use.mlp_sum = mlp_sum_v3;
-        use.fill_normals = fill_normals_v3, use.fill_words = fill_words_v3;
+        use.fill_normals = fill_normals_v3, use.add_normals = add_normals_v3, use.fill_words = fill_words_v3;
     }
 #endif
 }
@@ -247,6 +248,23 @@ done:
     return result;
 }
 
+static PyObject *py_add_normals(PyObject *self, PyObject *args) {
+    unsigned long long step;
+    float scale;
+    Py_buffer key = {0}, total = {0};
+    PyObject *result = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*Kfw*", &key, &step, &scale, &total)) return NULL;
+    if (!expect(&key, 16, "key")) goto done;
+    Py_BEGIN_ALLOW_THREADS
+    use.add_normals(key.buf, step, scale, total.buf, total.len / 4);
+    Py_END_ALLOW_THREADS
+    result = Py_NewRef(Py_None);
+done:
+    PyBuffer_Release(&key), PyBuffer_Release(&total);
+    return result;
+}
+
 static PyObject *py_words(PyObject *self, PyObject *args) {
     unsigned long long step, first;
     Py_buffer key = {0};
@@ -268,6 +286,7 @@ static PyMethodDef methods[] = {
     {"mlp_sum", py_mlp_sum, METH_VARARGS,
      "mlp_sum(parameters, x, y, index, widths, tanh, clip, out): sum of clipped gradients"},
     {"normals", py_normals, METH_VARARGS, "normals(key, step, out): standard normals of (key, step)"},
+    {"add_normals", py_add_normals, METH_VARARGS, "add_normals(key, step, scale, total): add scaled normals in place"},
     {"words", py_words, METH_VARARGS, "words(key, step, first): 32 words of the generator, for known answers"},
     {NULL, NULL, 0, NULL},
 };

@@ -41,6 +41,7 @@
 #define minus_two_log NAME(minus_two_log)
 #define normals NAME(normals)
 #define fill_normals NAME(fill_normals)
+#define add_normals NAME(add_normals)
 #define fill_words NAME(fill_words)
 
 
@@ -119,4 +120,5 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 #undef minus_two_log
 #undef normals
 #undef fill_normals
+#undef add_normals
 #undef fill_words

@@ -100,19 +100,24 @@ def descend(
     settings: Sequence[Settings],
     keys: Sequence[RunKey],
     start: Sequence[Floats] | None = None,
+    parts: Sequence[Indices] | None = None,
 ) -> list[Floats]:
     """Train one candidate per (settings, key) and return their flat parameters.
 
     The candidates share the number of steps, the optimiser, the schedule and ``secure``; everything else may
-    differ. ``start`` gives parameters to continue from (warm start).
+    differ. ``start`` gives parameters to continue from (warm start); ``parts`` the records of each candidate, as if
+    it had been given ``data.take(part)``.
     """
     _check(engine, settings, keys, start)
+    if parts is not None and len(parts) != len(keys):
+        raise InvalidInput("every candidate needs its own part of the records, if parts are given.")
     engine.bind(data)
     first = settings[0]
     begin = [engine.start(key) for key in keys] if start is None else [np.array(s) for s in start]
     parameters = np.stack(begin).astype(engine.dtype)
     noises: list[Noise] = [(SecureNoise if first.secure else FastNoise)(key, engine.dimension) for key in keys]
-    samplers = [PoissonSampler(k, len(data), s.sampling_rate) for k, s in zip(keys, settings, strict=True)]
+    sizes = [len(data)] * len(keys) if parts is None else [len(part) for part in parts]
+    samplers = [PoissonSampler(k, n, s.sampling_rate) for k, n, s in zip(keys, sizes, settings, strict=True)]
     scales = [s.noise_multiplier * s.clip_norm for s in settings]
     clips = np.array(
         [
@@ -131,6 +136,8 @@ def descend(
     with np.errstate(all="ignore"):  # a diverging candidate is an outcome, not an error
         for step in range(first.steps):
             batches = [s.batch(step) for s in samplers]
+            if parts is not None:
+                batches = [part[batch] for part, batch in zip(parts, batches, strict=True)]
             if exact is None or not exact(parameters, batches, clips, lattices, gradient):
                 engine.clipped_sums(parameters, batches, clips, gradient)
             for row, (noise, scale) in enumerate(zip(noises, scales, strict=True)):

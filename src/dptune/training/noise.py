@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dptune.errors import InvalidInput
 from dptune.training._compiled import kernel
 
-__all__ = ["FastNoise", "Noise", "RunKey", "SecureNoise", "as_key"]
+__all__ = ["FastNoise", "Noise", "RunKey", "SecureNoise", "as_key", "generator_of"]
 
 Floats = NDArray[np.floating[Any]]
 
@@ -73,6 +73,16 @@ def as_key(rng: np.random.Generator | RunKey) -> RunKey:
     raise InvalidInput(f"'rng' must be a numpy Generator or a RunKey; got {type(rng).__name__}.")
 
 
+def generator_of(secure: bool) -> str:
+    """The name of the generator that :class:`SecureNoise` or :class:`FastNoise` uses on this machine.
+
+    A sealed run notes it: a trial that was cut off is trained again from its key, and must not draw other noise.
+    """
+    if secure:
+        return "shake-256, numpy"
+    return "philox-4x64-10, numpy" if kernel is None else "philox-4x32-10, compiled"
+
+
 class Noise(Protocol):
     """Gaussian noise for one run; an engine calls :meth:`add` once a step."""
 
@@ -87,7 +97,7 @@ class FastNoise:
     """Single-precision Gaussian noise: Box-Muller on a counter-based generator (Philox).
 
     The compiled kernel uses the 32-bit variant of the generator, numpy the 64-bit one: both are functions of
-    (run, step), with different values.
+    (run, step), with different values (see :func:`generator_of`).
 
     The radius uses 40 random bits, so the law is cut at 7.4 standard deviations. Floating-point sums of this
     kind do not resist attacks on the low bits of the result; :class:`SecureNoise` does.
@@ -141,9 +151,13 @@ class FastNoise:
         normals *= radius
 
     def add(self, total: Floats, scale: float, step: int) -> None:
-        if scale > 0.0:
-            np.multiply(self.sample(step), np.float32(scale), out=self._scaled)
-            np.add(total, self._scaled, out=total)
+        if scale == 0.0:
+            return
+        if self._compiled and total.dtype == np.float32:
+            kernel.add_normals(self._secret, step, scale, total)
+            return
+        np.multiply(self.sample(step), np.float32(scale), out=self._scaled)
+        np.add(total, self._scaled, out=total)
 
     def margin(self, dimension: int, scale: float, clip: float) -> float:
         return 0.0
