@@ -62,13 +62,18 @@ def settled() -> np.ndarray:
 @pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("clip", [0.1, 1.0, 30.0])
 @pytest.mark.parametrize("size", [0, 1, 17, 61, 300])
-def test_clipped_sums_equal_the_torch_engine(size: int, clip: float, compiled: bool) -> None:
+@pytest.mark.parametrize("mode", ["bookkeeping", "opacus"])
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")  # torch, on Opacus' hooks
+def test_clipped_sums_equal_torch_and_opacus(size: int, clip: float, compiled: bool, mode: str) -> None:
+    pytest.importorskip("opacus", reason="Opacus is the reference")
+    from dptune.training.torch_engine import TorchEngine, build  # noqa: PLC0415 - after the check that torch exists
+
     data = images()
     parameters = weights()[None]
     assert len(settled()) > 450
     batch = np.random.default_rng(size).choice(settled(), size, replace=False)
     sums = []
-    for engine in (FusedEngine(dp_hypo_cnn(), compiled=compiled), engine_for(dp_hypo_cnn(), engine="torch")):
+    for engine in (FusedEngine(dp_hypo_cnn(), compiled=compiled), TorchEngine(build(dp_hypo_cnn()), mode=mode)):
         engine.bind(data)
         out = np.empty_like(parameters)
         engine.clipped_sums(parameters, [batch], np.array([clip]), out)
