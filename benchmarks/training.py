@@ -6,7 +6,8 @@ Every figure is the median over rounds of processor time per step (wall time in 
 programs take); in each round every contestant runs one after the other in the same process, while the second process
 does the same, as two workers of a tuner would. 'hooks' is the plain loop of Opacus' tutorial; 'functorch' and 'ghost'
 are its other modes. Ours includes sampling, gathering, noise and the optimiser; rows called 'numpy' and 'torch' use no
-compiled code of ours; small models are timed as stacks of eight candidates, per candidate.
+compiled code of ours; small models are timed as stacks of eight candidates, per candidate. Memory is how far a process
+of its own rises above data and libraries during five steps.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch are impo
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
+import importlib
 import itertools
 import multiprocessing as mp
 import platform
@@ -27,6 +29,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -37,7 +40,7 @@ from dptune.training import Mlp, RunKey, Settings, descend, engine_for, load, no
 from dptune.training._compiled import kernel
 from dptune.training.datasets import Dataset
 from dptune.training.dpsgd import Engine
-from dptune.training.fused_engine import supports
+from dptune.training.fused_engine import FusedEngine
 from dptune.training.models import adult_mlp, dp_hypo_cnn
 from dptune.training.noise import FastNoise, SecureNoise
 from dptune.training.numpy_engine import NumpyEngine
@@ -53,6 +56,9 @@ BASE = Settings(
     learning_rate=0.1,
     batch_size=BATCH,
 )
+
+
+Runner = Callable[[int], tuple[float, float]]  # seconds (processor, wall) per step, given a number of steps
 
 
 @dataclass(frozen=True)
@@ -74,9 +80,7 @@ def task(name: str) -> Task:
     return Task(adult_mlp(features) if name == "tabular" else softmax(features, 2), data, 8)
 
 
-def ours(
-    task: Task, engine: Engine, *, stack: int, secure: bool = False, pure: bool = False
-) -> Callable[[int], tuple[float, float]]:
+def ours(task: Task, engine: Engine, *, stack: int, secure: bool = False, pure: bool = False) -> Runner:
     """Seconds (processor, wall) per step and candidate of our loop."""
     rate = BATCH / len(task.data)
     keys = [RunKey.fresh() for _ in range(stack)]
@@ -92,7 +96,7 @@ def ours(
     return run
 
 
-def opacus(task: Task, mode: str) -> Callable[[int], tuple[float, float]]:
+def opacus(task: Task, mode: str) -> Runner:
     """Seconds (processor, wall) per step of the usual Opacus loop in one of its modes."""
     import torch  # noqa: PLC0415 - after the thread settings
     from opacus import PrivacyEngine  # noqa: PLC0415 - as above
@@ -139,7 +143,7 @@ def opacus(task: Task, mode: str) -> Callable[[int], tuple[float, float]]:
     return run
 
 
-def noise_alone(kind: Any, dimension: int) -> Callable[[int], tuple[float, float]]:
+def noise_alone(kind: Any, dimension: int) -> Runner:
     """Seconds (processor, wall) that the noise takes of every step."""
 
     def run(steps: int) -> tuple[float, float]:
@@ -153,37 +157,46 @@ def noise_alone(kind: Any, dimension: int) -> Callable[[int], tuple[float, float
     return run
 
 
-def contestants(name: str) -> dict[str, Callable[[int], tuple[float, float]]]:
+def contestants(name: str) -> dict[str, Callable[[], Runner]]:
     """Everything that is timed for a task."""
     one = task(name)
-    found = {f"opacus {mode}": opacus(one, mode) for mode in ("hooks", "functorch", "ghost")}
-    torch_engine = engine_for(one.model, engine="torch")
-    if isinstance(one.model, Mlp):
-        pure = NumpyEngine(one.model, compiled=False)
-        found["numpy, fast noise"] = ours(one, pure, stack=one.stack, pure=True)
-        found["compiled, fast noise"] = ours(one, NumpyEngine(one.model), stack=one.stack)
-        found["numpy, secure noise"] = ours(one, NumpyEngine(one.model, double=True), stack=one.stack, secure=True)
-    else:
-        found["torch, fast noise"] = ours(one, torch_engine, stack=1, pure=True)
-        if supports(one.model):
-            found["compiled, fast noise"] = ours(one, engine_for(one.model, engine="fused"), stack=1)
-        double = engine_for(one.model, engine="torch", double=True)
-        found["torch, secure noise"] = ours(one, double, stack=1, secure=True)
-    found["(fast noise alone)"] = noise_alone(FastNoise, torch_engine.dimension)
-    found["(secure noise alone)"] = noise_alone(SecureNoise, torch_engine.dimension)
+    model, stack = one.model, one.stack
+    found: dict[str, Callable[[], Runner]] = {
+        f"opacus {mode}": partial(opacus, one, mode) for mode in ("hooks", "functorch", "ghost")
+    }
+    make: Any = NumpyEngine if isinstance(model, Mlp) else FusedEngine
+    if not isinstance(model, Mlp):
+        found["torch, fast noise"] = lambda: ours(one, engine_for(model, engine="torch"), stack=1, pure=True)
+    found["numpy, fast noise"] = lambda: ours(one, make(model, compiled=False), stack=stack, pure=True)
+    found["compiled, fast noise"] = lambda: ours(one, make(model), stack=stack)
+    found["numpy, secure noise"] = lambda: ours(
+        one, make(model, double=True, compiled=False), stack=stack, secure=True, pure=True
+    )
+    found["compiled, secure noise"] = lambda: ours(one, make(model, double=True), stack=stack, secure=True)
+    dimension = make(model).dimension
+    found["(fast noise alone)"] = lambda: noise_alone(FastNoise, dimension)
+    found["(secure noise alone)"] = lambda: noise_alone(SecureNoise, dimension)
     return found
 
 
+def rise(name: str, label: str, queue: Any) -> None:
+    """Megabytes by which a fresh process grows while it runs one contestant."""
+    makers = contestants(name)
+    if label.startswith(("opacus", "torch")):
+        importlib.import_module("opacus")  # libraries do not count
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    makers[label]()(5)
+    queue.put((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+
+
 def measure(name: str, rounds: int, queue: Any, ready: Any) -> None:
-    """One worker process: medians of processor and wall time, rise of memory for each contestant."""
+    """One worker process: medians of processor and wall time."""
     times: dict[str, list[tuple[float, float]]] = {}
-    chunk, memory = {}, {}
-    found = contestants(name)
+    chunk = {}
+    found = {label: make() for label, make in contestants(name).items()}
     for label, run in found.items():
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         run(3)
         chunk[label] = max(3, min(400, int(0.4 / max(run(3)[1], 1e-6))))
-        memory[label] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
         times[label] = []
     matrix = np.ones((1024, 1024), np.float32)
     peak = []
@@ -196,8 +209,7 @@ def measure(name: str, rounds: int, queue: Any, ready: Any) -> None:
             matrix @ matrix
         peak.append(5 * 2 * 1024**3 / (time.process_time() - begin))
     median = {
-        label: (statistics.median(c for c, _ in v), statistics.median(w for _, w in v), memory[label])
-        for label, v in times.items()
+        label: (statistics.median(c for c, _ in v), statistics.median(w for _, w in v)) for label, v in times.items()
     }
     queue.put((median, statistics.median(peak)))
 
@@ -207,7 +219,8 @@ def operations(model: Any) -> float:
     if isinstance(model, Mlp):
         layers = [a * b for a, b in itertools.pairwise(model.widths)]
     else:
-        layers = [196 * 64 * 16, 25 * 256 * 32, 512 * 32, 32 * 10]
+        # 13 of 14 rows and columns are read later; 99 of 104 products of each lie inside the image
+        layers = [99 * 99 * 16, 25 * 256 * 32, 512 * 32, 32 * 10]
     return 2.0 * BATCH * (2 * sum(layers) + sum(layers[1:]))
 
 
@@ -223,10 +236,10 @@ def machine() -> str:
     return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy {np.__version__}"
 
 
-def report(name: str, answers: list[Any]) -> None:
+def report(name: str, answers: list[Any], memory: dict[str, float]) -> None:
     """One table: means over the two processes."""
     step = {
-        label: tuple(statistics.mean(answer[label][k] for answer, _ in answers) for k in range(3))
+        label: tuple(statistics.mean(answer[label][k] for answer, _ in answers) for k in range(2))
         for label in answers[0][0]
     }
     peak = statistics.mean(answer[1] for answer in answers)
@@ -236,11 +249,11 @@ def report(name: str, answers: list[Any]) -> None:
     goal, over_best = GOALS[name]
     print(f"\n{name}: batch {BATCH}; goal {goal}x plain, {over_best}x best; floor {FLOORS[name]}x plain")
     print(f"  matrix-multiply limit of one core: {limit * 1e3:.3f} ms a step at {peak / 1e9:.0f} Gflop/s")
-    for label, (processor, wall, memory) in step.items():
+    for label, (processor, wall) in step.items():
         print(
             f"  {label:24s} {processor * 1e3:8.3f} ms ({wall * 1e3:8.3f}) {plain[0] / processor:6.1f}x plain "
             f"({plain[1] / wall:6.1f})  {best[0] / processor:5.1f}x best ({best[1] / wall:5.1f})  "
-            f"{processor / limit:6.1f}x limit  +{memory:.0f} MB"
+            f"{processor / limit:6.1f}x limit" + (f"  +{memory[label]:.0f} MB" if label in memory else "")
         )
 
 
@@ -259,7 +272,13 @@ def main() -> None:
         answers = [queue.get() for _ in workers]
         for worker in workers:
             worker.join()
-        report(name, answers)
+        memory = {}
+        for label in [label for label in answers[0][0] if "alone" not in label]:
+            alone = context.Process(target=rise, args=(name, label, queue))
+            alone.start()
+            memory[label] = queue.get()
+            alone.join()
+        report(name, answers, memory)
         sys.stdout.flush()
 
 

@@ -251,6 +251,30 @@ def test_a_finished_run_has_nothing_to_resume(tmp_path: Path) -> None:
     assert job_of(tmp_path / "run") == {"a": 1}
 
 
+class _Tagged(ToyTrainer):
+    """A trainer that says which generator draws its noise."""
+
+    generator = "one"
+
+
+class _Elsewhere(ToyTrainer):
+    """The same on an install with another generator."""
+
+    generator = "two"
+
+
+def test_a_run_cannot_go_on_with_another_generator(tmp_path: Path) -> None:
+    """Trials that were cut off are trained again from their seeds: other noise would be a second draw."""
+    _go(toy_plan(count=1), _Tagged(), tmp_path / "run")
+    vault = Vault.open(tmp_path / "run" / "vault")
+    assert vault.facts()["generator"] == "one"
+    vault.remember(state="open")  # as if it had been cut off
+    for other in (_Elsewhere(), ToyTrainer()):
+        with pytest.raises(InvalidInput, match=r"noise by one, this install by (two|another): .* Continue it where"):
+            resume(tmp_path / "run", other, DATA, executor=ONE)
+    assert resume(tmp_path / "run", _Tagged(), DATA, executor=ONE).params is not None
+
+
 def test_a_start_that_was_cut_off_is_no_obstacle(tmp_path: Path) -> None:
     plan, out = toy_plan(count=1), tmp_path / "run"
     out.mkdir()

@@ -87,6 +87,23 @@ def test_several_candidates_equal_their_single_runs() -> None:
         np.testing.assert_allclose(alone.model.parameters, fitted.model.parameters, rtol=1e-3, atol=1e-4)
 
 
+def test_candidates_with_private_scores_are_stacked_too() -> None:
+    """Each tosses its own coins over the records, and is what it would be alone."""
+    made = DpSgdTrainer(softmax(64, 10), SETTINGS, holdout=Holdout(0.2, 280.0))
+    data = load("digits").train
+    params = [{"lr": 0.5}, {"lr": 2.0}, {"lr": 1.0, "clip": 0.3}]
+    keys = [RunKey.rehearsal(seed) for seed in range(3)]
+    assert len(made._groups([made.resolve(one) for one in params])) == 1
+    together = made.fit_many(params, data, keys)
+    for one, key, fitted in zip(params, keys, together, strict=True):
+        alone = made.fit(one, data, key)
+        np.testing.assert_allclose(fitted.model.parameters, alone.model.parameters, rtol=1e-4, atol=1e-5)
+        assert fitted.score == pytest.approx(alone.score, abs=2 / 280)
+        kept = made.holdout.split(data, key)[0]  # type: ignore[union-attr] # it was given above
+        again = DpSgdTrainer(softmax(64, 10), SETTINGS, validation=data).fit(one, kept, key)
+        np.testing.assert_allclose(fitted.model.parameters, again.model.parameters, rtol=1e-4, atol=1e-5)
+
+
 def test_warm_start_begins_where_the_last_run_ended() -> None:
     made, data = digits_trainer(), load("digits").train
     first = made.fit({"lr": 1.0}, data, RunKey.rehearsal(1))

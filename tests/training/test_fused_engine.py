@@ -1,4 +1,4 @@
-"""Engine C agrees with engine B on real images, and puts noise on every parameter and on nothing else."""
+"""Engine C, compiled and in numpy, agrees with engine B, and puts noise on every parameter and on nothing else."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import pytest
 
 from dptune.errors import InvalidInput
 from dptune.training import DpSgdTrainer, RunKey, Settings, descend, engine_for, load
+from dptune.training._compiled import kernel
 from dptune.training.datasets import Dataset
-from dptune.training.fused_engine import FusedEngine, available
+from dptune.training.fused_engine import FusedEngine
 from dptune.training.models import dp_hype_cnn, dp_hypo_cnn
+from dptune.training.noise import SecureNoise
 
-pytestmark = pytest.mark.skipif(not available(), reason="the kernel was not compiled")
+needs_kernel = pytest.mark.skipif(kernel is None, reason="the kernel was not compiled")
+COMPILED = [False, pytest.param(True, marks=needs_kernel)]
 
 SETTINGS = Settings(
     sampling_rate=0.1, noise_multiplier=0.0, steps=10, clip_norm=0.5, learning_rate=0.3, batch_size=50.0
@@ -56,16 +59,21 @@ def settled() -> np.ndarray:
     return np.flatnonzero((gap > 1e-6).numpy())
 
 
+@pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("clip", [0.1, 1.0, 30.0])
 @pytest.mark.parametrize("size", [0, 1, 17, 61, 300])
-def test_clipped_sums_equal_the_torch_engine(size: int, clip: float) -> None:
+@pytest.mark.parametrize("mode", ["bookkeeping", "opacus"])
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")  # torch, on Opacus' hooks
+def test_clipped_sums_equal_torch_and_opacus(size: int, clip: float, compiled: bool, mode: str) -> None:
+    pytest.importorskip("opacus", reason="Opacus is the reference")
+    from dptune.training.torch_engine import TorchEngine, build  # noqa: PLC0415 - after the check that torch exists
+
     data = images()
     parameters = weights()[None]
     assert len(settled()) > 450
     batch = np.random.default_rng(size).choice(settled(), size, replace=False)
     sums = []
-    for name in ("fused", "torch"):
-        engine = engine_for(dp_hypo_cnn(), engine=name)
+    for engine in (FusedEngine(dp_hypo_cnn(), compiled=compiled), TorchEngine(build(dp_hypo_cnn()), mode=mode)):
         engine.bind(data)
         out = np.empty_like(parameters)
         engine.clipped_sums(parameters, [batch], np.array([clip]), out)
@@ -73,13 +81,13 @@ def test_clipped_sums_equal_the_torch_engine(size: int, clip: float) -> None:
     assert np.linalg.norm(sums[0] - sums[1]) <= 1e-5 * np.linalg.norm(sums[1])
 
 
-def test_trajectories_and_outputs_equal_the_torch_engine() -> None:
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_trajectories_and_outputs_equal_the_torch_engine(compiled: bool) -> None:
     pytest.importorskip("torch", reason="the torch engine is the reference")
     data, key = images(), RunKey.rehearsal(2)
     start = FusedEngine(dp_hypo_cnn()).start(key)
     ends, logits = [], []
-    for name in ("fused", "torch"):
-        engine = engine_for(dp_hypo_cnn(), engine=name)
+    for engine in (FusedEngine(dp_hypo_cnn(), compiled=compiled), engine_for(dp_hypo_cnn(), engine="torch")):
         ends.append(descend(engine, data, [SETTINGS], [key], [start])[0])
         logits.append(engine.logits(ends[-1], data.x))
     assert np.linalg.norm(ends[0] - ends[1]) < 1e-5 * np.linalg.norm(ends[1])
@@ -104,18 +112,59 @@ def test_noise_is_on_every_parameter_and_independent() -> None:
     assert np.abs(gram - np.diag(np.diag(gram))).max() < 7 / np.sqrt(400)
 
 
-def test_a_record_that_overflows_contributes_nothing() -> None:
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_record_that_overflows_contributes_nothing(compiled: bool) -> None:
     data = images(20)
     wild = data.x.copy()
     wild[3] = 3e38
     broken = Dataset(wild, data.y, 10)
-    engine = engine_for(dp_hypo_cnn(), engine="fused")
+    engine = FusedEngine(dp_hypo_cnn(), compiled=compiled)
     parameters = engine.start(RunKey.rehearsal(1))[None]
     out, rest = np.empty_like(parameters), np.empty_like(parameters)
     engine.bind(broken)
-    engine.clipped_sums(parameters, [np.arange(20)], np.array([1.0]), out)
-    engine.clipped_sums(parameters, [np.delete(np.arange(20), 3)], np.array([1.0]), rest)
+    with np.errstate(all="ignore"):
+        engine.clipped_sums(parameters, [np.arange(20)], np.array([1.0]), out)
+        engine.clipped_sums(parameters, [np.delete(np.arange(20), 3)], np.array([1.0]), rest)
     np.testing.assert_allclose(out, rest, rtol=1e-5, atol=1e-6)
+
+
+@needs_kernel
+@pytest.mark.parametrize("clip", [0.1, 1.0, 30.0])
+def test_sums_on_the_lattice_are_exact(clip: float) -> None:
+    """Bit for bit: a batch is the sum of its records in any order, each on the lattice and within the clip norm."""
+    data, parameters = images(), weights()[None].astype(np.float64)
+    scale = 1.1 * clip
+    lattice = SecureNoise.lattice(scale)
+    engine = FusedEngine(dp_hypo_cnn(), double=True)
+    engine.bind(data)
+    limit = np.array([clip - SecureNoise(RunKey.rehearsal(1), 1).margin(engine.dimension, scale, clip)])
+    batch = np.random.default_rng(3).permutation(500)[:61]
+    shares = np.empty((61, engine.dimension))
+    for row, record in enumerate(batch):
+        assert engine.lattice_sums(parameters, [np.array([record])], limit, [lattice], shares[row : row + 1])
+    assert np.array_equal(shares, np.rint(shares / lattice) * lattice)
+    assert np.linalg.norm(shares, axis=1).max() <= clip
+    assert np.linalg.norm(shares, axis=1).max() > 0.99 * clip or clip > 1.0
+    together = np.empty_like(parameters)
+    for order in (batch, np.sort(batch), batch[::-1]):
+        assert engine.lattice_sums(parameters, [order], limit, [lattice], together)
+        assert np.array_equal(together[0], shares.sum(axis=0))
+    plain = np.empty_like(parameters)
+    engine.clipped_sums(parameters, [batch], limit, plain)
+    rounding = lattice * np.sqrt(61 * engine.dimension)  # half a step a coordinate and record, at most
+    assert np.linalg.norm(together - plain) < rounding + 1e-5 * np.linalg.norm(plain)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_secure_runs_follow_the_plain_ones(compiled: bool) -> None:
+    data, key = images(), RunKey.rehearsal(5)
+    settings = dataclasses.replace(SETTINGS, noise_multiplier=2.0**-10)
+    secure = FusedEngine(dp_hypo_cnn(), double=True, compiled=compiled)
+    one = descend(secure, data, [dataclasses.replace(settings, secure=True)], [key])[0]
+    two = descend(FusedEngine(dp_hypo_cnn()), data, [SETTINGS], [key])[0]
+    assert one.dtype == np.float64
+    moved = np.linalg.norm(two - secure.start(key))
+    assert 0 < np.linalg.norm(one - two) < 0.05 * moved
 
 
 def test_only_its_own_network_and_data() -> None:

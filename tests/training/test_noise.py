@@ -14,7 +14,7 @@ from scipy import stats
 
 from dptune.errors import InvalidInput
 from dptune.training._compiled import kernel
-from dptune.training.noise import FastNoise, RunKey, SecureNoise, as_key
+from dptune.training.noise import FastNoise, RunKey, SecureNoise, as_key, generator_of
 
 KINDS = [
     pytest.param(lambda key, d: FastNoise(key, d, compiled=False), id="fast"),
@@ -65,6 +65,23 @@ def test_noise_is_a_function_of_run_and_step(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dimension", [1, 63, 64, 65, 1000])
+def test_what_is_added_is_the_scaled_sample(kind: Kind, dtype: type, dimension: int) -> None:
+    total: np.ndarray = np.linspace(-1.0, 1.0, dimension + 8).astype(dtype)
+    before = total.copy()
+    kind(RunKey.rehearsal(5), dimension).add(total[:dimension], 0.7, 2)
+    expected = before[:dimension] + np.float32(0.7) * kind(RunKey.rehearsal(5), dimension).sample(2)
+    np.testing.assert_allclose(total[:dimension], expected, rtol=1e-5, atol=1e-6)
+    assert np.array_equal(total[dimension:], before[dimension:])  # nothing beyond the last coordinate
+
+
+def test_the_generator_has_a_name() -> None:
+    assert len({generator_of(True), generator_of(False)}) == 2
+    assert ("compiled" in generator_of(False)) == (kernel is not None)
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
 def test_fast_noise_reaches_the_tail_of_the_law(kind: Kind) -> None:
     values = draws(kind, RunKey.rehearsal(5), 100_000, 40).ravel()
     beyond = np.sum(np.abs(values) > 4)
@@ -80,7 +97,7 @@ def test_secure_noise_lands_on_the_same_lattice_for_all_sums() -> None:
         total = sums.copy()
         noise.add(total, scale, 0)
         assert np.array_equal(total / step, np.rint(total / step))
-    assert noise.margin(dimension, scale) == step * np.sqrt(dimension)
+    assert noise.margin(dimension, scale, 1.0) == step * np.sqrt(dimension) + 2.0**-13
 
 
 def test_secure_noise_commutes_with_lattice_shifts() -> None:
@@ -97,7 +114,7 @@ def test_rounding_cannot_exceed_the_margin() -> None:
     rng = np.random.default_rng(1)
     dimension, scale = 64, 0.5
     noise = SecureNoise(RunKey.rehearsal(8), dimension)
-    margin = noise.margin(dimension, scale)
+    margin = noise.margin(dimension, scale, 1.0) - 2.0**-13  # the rest is for rounding inside engines
     for _ in range(200):
         one = rng.normal(size=dimension)
         move = rng.normal(size=dimension)

@@ -5,6 +5,7 @@ refused.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,18 @@ import pytest
 from dptune.errors import InvalidInput
 from dptune.training.datasets import Dataset
 from dptune.training.dpsgd import Settings, descend
-from dptune.training.models import Activation, Cnn, Conv, GlobalMean, MaxPool, Mlp, dp_hypo_cnn
+from dptune.training.models import (
+    Activation,
+    Cnn,
+    Conv,
+    GlobalMean,
+    MaxPool,
+    Mlp,
+    dp_hype_cifar_cnn,
+    dp_hype_cnn,
+    dp_hypo_cnn,
+    softmax,
+)
 from dptune.training.noise import RunKey
 from dptune.training.numpy_engine import NumpyEngine
 from dptune.training.sampling import PoissonSampler
@@ -24,6 +36,7 @@ opacus_sample = pytest.importorskip("opacus.grad_sample", reason="Opacus is the 
 
 from torch import nn  # noqa: E402 - after the check that torch exists
 
+from dptune.training import _bookkeeping  # noqa: E402 - as above
 from dptune.training.torch_engine import TemperedSigmoid, TorchEngine, build  # noqa: E402 - as above
 
 SIZES = [0, 1, 17, 61, 300]
@@ -134,26 +147,74 @@ def test_fallbacks_equal_book_keeping(name: str, mode: str) -> None:
 
 
 DESCRIPTIONS = [
+    softmax(162, 3),
     Mlp(162, 3, (6, 4), "relu"),
+    Mlp(162, 3, (20,), "tanh"),
     Mlp(162, 3, (6,), Activation("tempered_sigmoid", 1.58, 3.0, 0.71)),
 ]
 
 
+def in_numpy_order(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """Torch keeps weights as (outputs, inputs), engine A as (inputs, outputs)."""
+    return np.concatenate([part.T.reshape(-1) for part in parts])
+
+
 @pytest.mark.parametrize("model", DESCRIPTIONS)
-def test_both_engines_agree_on_the_same_weights(model: Mlp) -> None:
-    data = records()
+@pytest.mark.parametrize("compiled", [False, True])
+def test_engine_a_equals_opacus_on_the_same_weights(model: Mlp, compiled: bool) -> None:
+    data, rng, module = records(), np.random.default_rng(1), build(model)
+    shapes = [p.shape for p in module.parameters()]
+    ends = np.cumsum([p.numel() for p in module.parameters()])[:-1]
+    parameters = in_numpy_order(p.detach().numpy() for p in module.parameters())[None]
+    engine = NumpyEngine(model, compiled=compiled)
+    engine.bind(data)
+    for clip in (0.1, 1.0, 30.0):
+        for size in SIZES:
+            batch = rng.choice(300, size, replace=False)
+            out = np.empty_like(parameters)
+            engine.clipped_sums(parameters, [batch], np.array([clip]), out)
+            if size == 0:
+                assert not out.any()
+                continue
+            theirs = np.split(opacus_clipped_sum(module, data, batch, clip), ends)
+            expected = in_numpy_order(part.reshape(shape) for part, shape in zip(theirs, shapes, strict=True))
+            assert relative(out[0], expected) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        (dp_hypo_cnn(), 16 * 65 + 32 * 257 + 32 * 513 + 10 * 33),
+        (dp_hype_cnn(), 32 * 10 + 64 * 289 + 128 * (144 * 64 + 1) + 10 * 129),
+        (dp_hype_cifar_cnn(), 32 * 28 + 32 * 289 + 64 * 289 + 128 * 577 + 10 * 129),
+    ],
+)
+def test_the_papers_networks_equal_opacus(model: Cnn, count: int) -> None:
+    """Layers as in DP-HyPO, appendix E.1, and DP-Hype, appendix B."""
     module = build(model)
-    flat = []
-    for layer in module:
-        if isinstance(layer, nn.Linear):
-            flat += [layer.weight.detach().numpy().T.reshape(-1), layer.bias.detach().numpy()]
-    ours = NumpyEngine(model)
-    ours.bind(data)
-    out = np.empty((1, ours.dimension), np.float32)
-    ours.clipped_sums(np.concatenate(flat)[None], [np.arange(61)], np.array([0.4]), out)
-    theirs = our_clipped_sum(TorchEngine(module), data, np.arange(61), 0.4)
-    assert np.linalg.norm(out) == pytest.approx(float(np.linalg.norm(theirs)), rel=1e-5)
-    assert sorted(np.round(out[0], 3))[-5:] == pytest.approx(sorted(np.round(theirs, 3))[-5:], abs=2e-3)
+    assert sum(p.numel() for p in module.parameters()) == count
+    data = records(61, features=model.features, classes=10)
+    engine = TorchEngine(module)
+    for size in (1, 17):
+        batch = np.random.default_rng(size).choice(61, size, replace=False)
+        expected = opacus_clipped_sum(module, data, batch, 1.0)
+        assert relative(our_clipped_sum(engine, data, batch, 1.0), expected) < 1e-5
+    assert engine.mode == "bookkeeping"
+
+
+@pytest.mark.parametrize("mode", ["bookkeeping", "vmap"])
+def test_the_first_step_refuses_wrong_sums(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One percent too much is a wrong privacy statement."""
+    right = _bookkeeping.clipped_sum
+    engine = TorchEngine(modules()["mlp"], mode=mode)
+    our_clipped_sum(TorchEngine(modules()["mlp"], mode=mode), records(), np.arange(20), 1.0)
+    if mode == "bookkeeping":
+        monkeypatch.setattr(_bookkeeping, "clipped_sum", lambda *given: 1.01 * right(*given))
+    else:
+        vmapped = engine._vmap
+        monkeypatch.setattr(engine, "_vmap", lambda x, y: vmapped(x, y) * torch.linspace(1.0, 1.5, len(x))[:, None])
+    with pytest.raises(InvalidInput, match="gives other results for a batch"):
+        our_clipped_sum(engine, records(), np.arange(20), 100.0)
 
 
 @pytest.mark.parametrize("name", ["mlp", "two convs"])
@@ -271,9 +332,7 @@ def test_wrong_shapes_are_one_clear_line() -> None:
         TorchEngine("net")  # type: ignore[arg-type] # what a careless caller would pass
 
 
-def test_descriptions_build_the_papers_networks() -> None:
-    count = {"hypo": sum(p.numel() for p in build(dp_hypo_cnn()).parameters())}
-    assert count["hypo"] == 16 * 65 + 32 * 257 + 32 * 513 + 10 * 33
+def test_descriptions_build_networks() -> None:
     tiny = Cnn((2, 9, 9), 3, (Conv(4, 3), MaxPool(2, 2), GlobalMean()), dense=(5,))
     engine = TorchEngine(build(tiny), fresh=True)
     assert our_clipped_sum(engine, records(), np.arange(20), 1.0).shape == (2 * 9 * 4 + 4 + 4 * 5 + 5 + 5 * 3 + 3,)

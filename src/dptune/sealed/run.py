@@ -85,7 +85,8 @@ def run(
         print_ = None if book is None else fingerprint(data, book.path)
         path = None if book is None else str(book.path.absolute())
         terms = Terms(plan, identity, charge or identity, path, name, data_is, release_at, replay, print_, job)
-        vault = Vault.create(folder / "vault", {"terms": terms.describe(), "state": "open"}, randomness)
+        noted = {"terms": terms.describe(), "state": "open", "generator": getattr(trainer, "generator", None)}
+        vault = Vault.create(folder / "vault", noted, randomness)
         return _Run(folder, vault, terms, trainer, data, executor or Processes(), beat).work()
     except BaseException:
         if vault is not None and not _charged(vault):
@@ -112,7 +113,18 @@ def resume(
         return load_release(folder, continued=False)
     check_trainer(trainer)
     terms.plan.check()
+    _check_generator(vault, trainer)
     return _Run(folder, vault, terms, trainer, data, executor or Processes(), beat).work()
+
+
+def _check_generator(vault: Vault, trainer: Any) -> None:
+    """A trial that was cut off is trained again from its own seed: it must draw the same noise as before."""
+    before, now = vault.facts().get("generator"), getattr(trainer, "generator", None)
+    if before is not None and now != before:
+        raise InvalidInput(
+            f"The run in {vault.path.parent} draws its noise by {before}, this install by {now or 'another'}: trials "
+            "that were cut off would draw again. Continue it where it began, or with an install like that one."
+        )
 
 
 def job_of(out: str | Path) -> dict[str, Any] | None:

@@ -22,24 +22,29 @@ typedef int32_t i16 __attribute__((vector_size(64)));
 typedef uint32_t u16 __attribute__((vector_size(64)));
 typedef uint32_t u8 __attribute__((vector_size(32)));
 typedef uint64_t q8 __attribute__((vector_size(64)));
+typedef float v8f __attribute__((vector_size(32)));
+typedef double d8 __attribute__((vector_size(64)));
+typedef double d8u __attribute__((vector_size(64), aligned(8), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 #define PART static __attribute__((noinline))
 
 /* Offsets in the parameter vector: weights with output channels last, then biases. */
 enum { W1 = 0, B1 = 1024, W2 = 1040, B2 = 9232, W3 = 9264, B3 = 25648, W4 = 25680, B4 = 26000, DIM = 26010 };
-enum { PAD = 34, P1 = 13 * 13 * 16, P2 = 512 };
+enum { RECORDS = 12, A1 = 13 * 13 * 16, P1 = 12 * 12 * 16, A2 = 25 * 32, P2 = 512 };
 
+/* Values of RECORDS records that the way back needs (a: after relu, p: after pooling), then those of one record. */
 typedef struct {
-    float image[PAD * PAD];
-    float a1[14 * 14 * 16], p1[P1], a2[25 * 32], p2[P2], h[32], out[16];
-    float d1[14 * 14 * 16], dp1[P1], d2[25 * 32], dp2[P2], d3[32];
-    float g1[1024], g2[8192], gb1[16], gb2[32];
-    float w2t[8192], w3t[16384], w4[32 * 16], b4[16];
+    float a1[RECORDS][A1], p1[RECORDS][P1], a2[RECORDS][A2], p2[RECORDS][P2], h[RECORDS][32], out[RECORDS][16];
+    float d3[RECORDS][32], dp2[RECORDS][P2], d1[A1], dp1[P1], d2[A2];
+    float g1[1024], g2[8192], gb1[16], gb2[32], s4[33 * 16], zeros[32];
+    float w2t[8192], w3t[16384], w4[32 * 16], w4t[16 * 32], b4[16];
+    double e4[33 * 16];
+    int64_t label[RECORDS];
 } Work __attribute__((aligned(64)));
 
 /* Room for one MLP: padded weights (w), transposed ones (t), gradients (g), inputs (a), derivatives (d). */
-enum { BLOCK = 256, MOST = 8 };
+enum { BLOCK = 96, MOST = 8, DEPTH = 128 };
 typedef struct {
     int layers, tanh_;
     long width[MOST + 1], wide[MOST + 1];
@@ -93,23 +98,24 @@ static int plan(Mlp *m) {
 #endif
 
 static struct {
-    void (*cnn_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float, float *, float *,
-                    Work *);
+    void (*cnn_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float, float, float *,
+                    double *, Work *);
     void (*cnn_forward)(const float *, const float *, int64_t, float *, Work *);
     void (*mlp_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float, float *, Mlp *);
     void (*fill_normals)(const uint64_t *, uint64_t, float *, int64_t);
+    void (*add_normals)(const uint64_t *, uint64_t, float, float *, int64_t);
     void (*fill_words)(const uint64_t *, uint64_t, uint64_t, uint32_t *);
-} use = {cnn_sum_base, cnn_forward_base, mlp_sum_base, fill_normals_base, fill_words_base};
+} use = {cnn_sum_base, cnn_forward_base, mlp_sum_base, fill_normals_base, add_normals_base, fill_words_base};
 
 static void choose(void) {
 #ifdef CHOICE
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {
         use.cnn_sum = cnn_sum_v4, use.cnn_forward = cnn_forward_v4, use.mlp_sum = mlp_sum_v4;
-        use.fill_normals = fill_normals_v4, use.fill_words = fill_words_v4;
+        use.fill_normals = fill_normals_v4, use.add_normals = add_normals_v4, use.fill_words = fill_words_v4;
     } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         use.cnn_sum = cnn_sum_v3, use.cnn_forward = cnn_forward_v3, use.mlp_sum = mlp_sum_v3;
-        use.fill_normals = fill_normals_v3, use.fill_words = fill_words_v3;
+        use.fill_normals = fill_normals_v3, use.add_normals = add_normals_v3, use.fill_words = fill_words_v3;
     }
 #endif
 }
@@ -131,31 +137,31 @@ static int in_range(const Py_buffer *index, const Py_buffer *y, int64_t classes)
     return 1;
 }
 
+/* With unit 0 a sum in single precision; otherwise an exact sum in double precision, in units of 1 / unit. */
 static PyObject *py_cnn_sum(PyObject *self, PyObject *args) {
     Py_buffer p = {0}, x = {0}, y = {0}, index = {0}, sum = {0};
-    float clip;
+    float clip, unit;
     PyObject *result = NULL;
     Work *w = NULL;
-    float *scratch = NULL;
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*fw*", &p, &x, &y, &index, &clip, &sum)) return NULL;
-    const int64_t count = index.len / 8, records = y.len / 8;
-    if (!expect(&p, DIM * 4, "parameters") || !expect(&sum, DIM * 4, "sum") || !expect(&x, records * 784 * 4, "x"))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*ffw*", &p, &x, &y, &index, &clip, &unit, &sum)) return NULL;
+    const int64_t records = y.len / 8;
+    if (!expect(&p, DIM * 4, "parameters") || !expect(&sum, DIM * (unit != 0 ? 8 : 4), "sum") ||
+        !expect(&x, records * 784 * 4, "x"))
         goto done;
     if (!in_range(&index, &y, 10)) goto done;
     w = aligned_alloc(64, (sizeof(Work) + 63) / 64 * 64);
-    scratch = malloc((size_t)(count + 1) * (P2 + 32) * sizeof(float));
-    if (!w || !scratch) {
+    if (!w) {
         PyErr_NoMemory();
         goto done;
     }
     Py_BEGIN_ALLOW_THREADS
-    use.cnn_sum(p.buf, x.buf, y.buf, index.buf, count, clip, sum.buf, scratch, w);
+    use.cnn_sum(p.buf, x.buf, y.buf, index.buf, index.len / 8, clip, unit != 0 ? unit : 1, unit != 0 ? NULL : sum.buf,
+                unit != 0 ? sum.buf : NULL, w);
     Py_END_ALLOW_THREADS
     result = Py_NewRef(Py_None);
 done:
     free(w);
-    free(scratch);
     PyBuffer_Release(&p), PyBuffer_Release(&x), PyBuffer_Release(&y), PyBuffer_Release(&index);
     PyBuffer_Release(&sum);
     return result;
@@ -242,6 +248,23 @@ done:
     return result;
 }
 
+static PyObject *py_add_normals(PyObject *self, PyObject *args) {
+    unsigned long long step;
+    float scale;
+    Py_buffer key = {0}, total = {0};
+    PyObject *result = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*Kfw*", &key, &step, &scale, &total)) return NULL;
+    if (!expect(&key, 16, "key")) goto done;
+    Py_BEGIN_ALLOW_THREADS
+    use.add_normals(key.buf, step, scale, total.buf, total.len / 4);
+    Py_END_ALLOW_THREADS
+    result = Py_NewRef(Py_None);
+done:
+    PyBuffer_Release(&key), PyBuffer_Release(&total);
+    return result;
+}
+
 static PyObject *py_words(PyObject *self, PyObject *args) {
     unsigned long long step, first;
     Py_buffer key = {0};
@@ -258,11 +281,12 @@ static PyObject *py_words(PyObject *self, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
-    {"cnn_sum", py_cnn_sum, METH_VARARGS, "cnn_sum(parameters, x, y, index, clip, out): sum of clipped gradients"},
+    {"cnn_sum", py_cnn_sum, METH_VARARGS, "cnn_sum(parameters, x, y, index, clip, unit, out): sum of clipped gradients"},
     {"cnn_forward", py_cnn_forward, METH_VARARGS, "cnn_forward(parameters, x, out): logits"},
     {"mlp_sum", py_mlp_sum, METH_VARARGS,
      "mlp_sum(parameters, x, y, index, widths, tanh, clip, out): sum of clipped gradients"},
     {"normals", py_normals, METH_VARARGS, "normals(key, step, out): standard normals of (key, step)"},
+    {"add_normals", py_add_normals, METH_VARARGS, "add_normals(key, step, scale, total): add scaled normals in place"},
     {"words", py_words, METH_VARARGS, "words(key, step, first): 32 words of the generator, for known answers"},
     {NULL, NULL, 0, NULL},
 };

@@ -8,10 +8,12 @@
 #define conv1 NAME(conv1)
 #define pool NAME(pool)
 #define unpool NAME(unpool)
-#define conv2_rows NAME(conv2_rows)
 #define conv2 NAME(conv2)
 #define dense NAME(dense)
-#define forward NAME(forward)
+#define features NAME(features)
+#define back_dense NAME(back_dense)
+#define add_dense NAME(add_dense)
+#define add_rounded NAME(add_rounded)
 #define back_conv2_input NAME(back_conv2_input)
 #define back_conv2_weights NAME(back_conv2_weights)
 #define back_conv1_weights NAME(back_conv1_weights)
@@ -39,6 +41,7 @@
 #define minus_two_log NAME(minus_two_log)
 #define normals NAME(normals)
 #define fill_normals NAME(fill_normals)
+#define add_normals NAME(add_normals)
 #define fill_words NAME(fill_words)
 
 
@@ -52,9 +55,27 @@ INLINE float total(v16 v) {
     return s;
 }
 
-#include "_kernel_cnn.h"
+INLINE float square(const float *p, int n) {
+    v16 s = {0};
+    for (int i = 0; i < n; i += 16) s += load(p + i) * load(p + i);
+    return total(s);
+}
+
+/* to += f * from rounded to whole numbers: sums of whole numbers below 2^53 are exact in any order. */
+INLINE void add_rounded(double *to, const float *from, float f, int n) {
+    const double whole = 0x1.8p52; /* adding it rounds to whole numbers */
+    for (int i = 0; i < n; i += 16) {
+        const v16 v = load(from + i) * f;
+        const v8f lo = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
+        const v8f hi = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+        *(d8u *)(to + i) += (__builtin_convertvector(lo, d8) + whole) - whole;
+        *(d8u *)(to + i + 8) += (__builtin_convertvector(hi, d8) + whole) - whole;
+    }
+}
 
 #include "_kernel_mlp.h"
+
+#include "_kernel_cnn.h"
 
 #include "_kernel_noise.h"
 
@@ -66,10 +87,12 @@ INLINE float total(v16 v) {
 #undef conv1
 #undef pool
 #undef unpool
-#undef conv2_rows
 #undef conv2
 #undef dense
-#undef forward
+#undef features
+#undef back_dense
+#undef add_dense
+#undef add_rounded
 #undef back_conv2_input
 #undef back_conv2_weights
 #undef back_conv1_weights
@@ -97,4 +120,5 @@ INLINE float total(v16 v) {
 #undef minus_two_log
 #undef normals
 #undef fill_normals
+#undef add_normals
 #undef fill_words

@@ -1,23 +1,34 @@
-/* Forward, backward, clipping and summing of the small MNIST network (see _kernel.c), one record at a time. */
+/* Forward, backward, clipping and summing of the small MNIST network (see _kernel.c).
+ *
+ * A few records at a time: convolutions one record after the other inside the first cache, dense layers for all of
+ * them at once. Products with the padding and with places that no later layer reads are left out: pooling and the
+ * second convolution use 13 of the 14 rows and columns of the first one. Every value of a record is computed by the
+ * same operations in the same order wherever the record stands in its batch, so its share of a sum depends on no
+ * other record. */
 
-PART void conv1(Work *w, const float *p) {
+/* Whether column 2 x + kx - 3 lies inside the image. */
+#define INSIDE(x, kx) (2 * (x) + (kx) >= 3 && 2 * (x) + (kx) < 31)
+
+PART void conv1(const float *p, const float *image, float *a1) {
     const v16 bias = load(p + B1), zero = {0};
-    for (int y = 0; y < 14; y++) {
-        v16 acc[14];
-        FULLY for (int x = 0; x < 14; x++) acc[x] = bias;
-        for (int ky = 0; ky < 8; ky++) {
-            const float *row = w->image + (2 * y + ky) * PAD;
-            for (int kx = 0; kx < 8; kx++) {
-                const v16 weight = load(p + W1 + (ky * 8 + kx) * 16);
-                FULLY for (int x = 0; x < 14; x++) acc[x] += weight * row[2 * x + kx];
+    for (int y = 0; y < 13; y++) {
+        v16 acc[13];
+        FULLY for (int x = 0; x < 13; x++) acc[x] = bias;
+        const int first = 2 * y < 3 ? 3 - 2 * y : 0, end = 2 * y > 23 ? 31 - 2 * y : 8;
+        for (int ky = first; ky < end; ky++) {
+            const float *row = image + (2 * y + ky - 3) * 28, *weights = p + W1 + ky * 128;
+            FULLY for (int kx = 0; kx < 8; kx++) {
+                const v16 weight = load(weights + kx * 16);
+                FULLY for (int x = 0; x < 13; x++)
+                    if (INSIDE(x, kx)) acc[x] += weight * row[2 * x + kx - 3];
             }
         }
-        FULLY for (int x = 0; x < 14; x++) store(w->a1 + (y * 14 + x) * 16, larger(acc[x], zero));
+        FULLY for (int x = 0; x < 13; x++) store(a1 + (y * 13 + x) * 16, larger(acc[x], zero));
     }
 }
 
 /* Maximum over 2x2 windows with stride 1; side is the output's side, c the number of channels. */
-INLINE void pool(const float *a, float *out, int side, int c) {
+INLINE void pool(const float *a, float *out, const int side, const int c) {
     for (int y = 0; y < side; y++)
         for (int x = 0; x < side; x++)
             for (int k = 0; k < c; k += 16) {
@@ -28,77 +39,54 @@ INLINE void pool(const float *a, float *out, int side, int c) {
             }
 }
 
-/* Send each derivative to the first largest place of its window, then through the relu. */
-INLINE void unpool(const float *a, const float *out, const float *dout, float *d, int side, int c) {
+/* Send each derivative to the first largest place of its window, then through the relu: first to the upper or the
+ * lower pair of the window, then to the left or the right place of the pair. */
+INLINE void unpool(const float *a, const float *dout, float *d, const int side, const int c) {
     const int wide = side + 1;
-    memset(d, 0, sizeof(float) * (size_t)(wide * wide * c));
-    for (int y = 0; y < side; y++)
-        for (int x = 0; x < side; x++)
-            for (int k = 0; k < c; k += 16) {
-                const int at = (y * wide + x) * c + k;
-                const v16 m = load(out + (y * side + x) * c + k);
-                const v16 g = load(dout + (y * side + x) * c + k);
-                const int place[4] = {at, at + c, at + wide * c, at + wide * c + c};
-                i16 left = m > 0.0f;
-                for (int j = 0; j < 4; j++) {
-                    const i16 here = left & (load(a + place[j]) == m);
-                    store(d + place[j], load(d + place[j]) + (v16)(here & (i16)g));
-                    left &= ~here;
+    for (int k = 0; k < c; k += 16) {
+        v16 top[12], down[12];
+        FULLY for (int x = 0; x < side; x++) {
+            top[x] = larger(load(a + x * c + k), load(a + (x + 1) * c + k));
+            down[x] = (v16){0};
+        }
+        for (int y = 0; y <= side; y++) {
+            const float *row = a + y * wide * c + k, *below = row + wide * c, *from = dout + y * side * c + k;
+            float *to = d + y * wide * c + k;
+            v16 here = load(row), right = {0};
+            FULLY for (int x = 0; x < side; x++) {
+                v16 pair = down[x];
+                if (y < side) {
+                    const v16 bottom = larger(load(below + x * c), load(below + (x + 1) * c));
+                    const i16 up = top[x] >= bottom, g = (i16)load(from + x * c);
+                    pair += (v16)(up & g);
+                    down[x] = (v16)(~up & g);
+                    top[x] = bottom;
                 }
+                const v16 next = load(row + (x + 1) * c);
+                const i16 left = here >= next;
+                store(to + x * c, (v16)((here > 0.0f) & (i16)(right + (v16)(left & (i16)pair))));
+                right = (v16)(~left & (i16)pair);
+                here = next;
             }
+            store(to + side * c, (v16)((here > 0.0f) & (i16)right));
+        }
+    }
 }
 
-INLINE void conv2_rows(Work *w, const float *p, const int y, const int rows) {
+PART void conv2(const float *p, const float *p1, float *a2) {
     const v16 zero = {0};
-    v16 lo[10], hi[10];
-    FULLY for (int i = 0; i < 5 * rows; i++) lo[i] = load(p + B2), hi[i] = load(p + B2 + 16);
-    for (int ky = 0; ky < 4; ky++)
-        for (int kx = 0; kx < 4; kx++) {
-            const float *in = w->p1 + ((2 * y + ky) * 13 + kx) * 16;
-            const float *weight = p + W2 + (ky * 4 + kx) * 512;
+    for (int half = 0; half < 32; half += 16) {
+        v16 acc[25];
+        FULLY for (int i = 0; i < 25; i++) acc[i] = load(p + B2 + half);
+        for (int k = 0; k < 16; k++) {
+            const float *in = p1 + ((k / 4) * 12 + k % 4) * 16, *weights = p + W2 + k * 512 + half;
             for (int ci = 0; ci < 16; ci++) {
-                const v16 a = load(weight + ci * 32), b = load(weight + ci * 32 + 16);
-                FULLY for (int i = 0; i < 5 * rows; i++) {
-                    const float s = in[((i / 5) * 26 + (i % 5) * 2) * 16 + ci];
-                    lo[i] += a * s;
-                    hi[i] += b * s;
-                }
+                const v16 weight = load(weights + ci * 32);
+                FULLY for (int i = 0; i < 25; i++) acc[i] += weight * in[((i / 5) * 24 + (i % 5) * 2) * 16 + ci];
             }
         }
-    FULLY for (int i = 0; i < 5 * rows; i++) {
-        store(w->a2 + (y * 5 + i) * 32, larger(lo[i], zero));
-        store(w->a2 + (y * 5 + i) * 32 + 16, larger(hi[i], zero));
+        FULLY for (int i = 0; i < 25; i++) store(a2 + i * 32 + half, larger(acc[i], zero));
     }
-}
-
-PART void conv2(Work *w, const float *p) {
-    for (int y = 0; y < 4; y += 2) conv2_rows(w, p, y, 2);
-    conv2_rows(w, p, 4, 1);
-}
-
-PART void dense(Work *w, const float *p) {
-    const v16 zero = {0};
-    v16 lo = load(p + B3), hi = load(p + B3 + 16), lo2 = zero, hi2 = zero;
-    for (int i = 0; i < P2; i += 2) {
-        lo += load(p + W3 + i * 32) * w->p2[i];
-        hi += load(p + W3 + i * 32 + 16) * w->p2[i];
-        lo2 += load(p + W3 + i * 32 + 32) * w->p2[i + 1];
-        hi2 += load(p + W3 + i * 32 + 48) * w->p2[i + 1];
-    }
-    store(w->h, larger(lo + lo2, zero));
-    store(w->h + 16, larger(hi + hi2, zero));
-    v16 out = load(w->b4);
-    for (int i = 0; i < 32; i++) out += load(w->w4 + i * 16) * w->h[i];
-    store(w->out, out);
-}
-
-PART void forward(Work *w, const float *p, const float *x) {
-    for (int y = 0; y < 28; y++) memcpy(w->image + (y + 3) * PAD + 3, x + y * 28, 28 * sizeof(float));
-    conv1(w, p);
-    pool(w->a1, w->p1, 13, 16);
-    conv2(w, p);
-    pool(w->a2, w->p2, 4, 32);
-    dense(w, p);
 }
 
 PART void back_conv2_input(Work *w) {
@@ -112,149 +100,198 @@ PART void back_conv2_input(Work *w) {
         }
         const int ky = k / 4, kx = k % 4;
         FULLY for (int i = 0; i < 25; i++) {
-            float *to = w->dp1 + ((2 * (i / 5) + ky) * 13 + 2 * (i % 5) + kx) * 16;
+            float *to = w->dp1 + ((2 * (i / 5) + ky) * 12 + 2 * (i % 5) + kx) * 16;
             store(to, load(to) + acc[i]);
         }
     }
 }
 
-PART void back_conv2_weights(Work *w) {
+/* The gradient of the second convolution's weights; returns its square norm. */
+PART float back_conv2_weights(Work *w, const float *p1) {
+    v16 square = {0};
     for (int k = 0; k < 16; k++)
         for (int half = 0; half < 16; half += 8) {
             v16 lo[8], hi[8];
             FULLY for (int i = 0; i < 8; i++) lo[i] = hi[i] = (v16){0};
-            const float *in = w->p1 + ((k / 4) * 13 + k % 4) * 16 + half;
+            const float *in = p1 + ((k / 4) * 12 + k % 4) * 16 + half;
             for (int y = 0; y < 5; y++)
                 for (int x = 0; x < 5; x++) {
                     const v16 a = load(w->d2 + (y * 5 + x) * 32), b = load(w->d2 + (y * 5 + x) * 32 + 16);
-                    const float *s = in + (y * 26 + x * 2) * 16;
+                    const float *s = in + (y * 24 + x * 2) * 16;
                     FULLY for (int i = 0; i < 8; i++) lo[i] += a * s[i], hi[i] += b * s[i];
                 }
             FULLY for (int i = 0; i < 8; i++) {
                 store(w->g2 + (k * 16 + half + i) * 32, lo[i]);
                 store(w->g2 + (k * 16 + half + i) * 32 + 16, hi[i]);
+                square += lo[i] * lo[i] + hi[i] * hi[i];
             }
         }
+    return total(square);
 }
 
-PART void back_conv1_weights(Work *w) {
+/* The gradient of the first convolution's weights; returns its square norm. */
+PART float back_conv1_weights(Work *w, const float *image) {
+    v16 square = {0};
     for (int ky = 0; ky < 8; ky += 2) {
         v16 acc[16];
         FULLY for (int i = 0; i < 16; i++) acc[i] = (v16){0};
-        for (int y = 0; y < 14; y++) {
-            const float *row = w->image + (2 * y + ky) * PAD;
-            for (int x = 0; x < 14; x++) {
-                const v16 d = load(w->d1 + (y * 14 + x) * 16);
-                const float *s = row + 2 * x;
-                FULLY for (int i = 0; i < 8; i++) acc[i] += d * s[i], acc[8 + i] += d * s[PAD + i];
+        for (int y = ky ? 0 : 1; y < 13; y++) {
+            const int at = 2 * y + ky - 3;
+            const float *upper = at < 0 ? w->zeros : image + at * 28;
+            const float *lower = at + 1 > 27 ? w->zeros : image + (at + 1) * 28;
+            FULLY for (int x = 0; x < 13; x++) {
+                const v16 d = load(w->d1 + (y * 13 + x) * 16);
+                FULLY for (int kx = 0; kx < 8; kx++)
+                    if (INSIDE(x, kx)) {
+                        acc[kx] += d * upper[2 * x + kx - 3];
+                        acc[8 + kx] += d * lower[2 * x + kx - 3];
+                    }
             }
         }
-        FULLY for (int i = 0; i < 16; i++) store(w->g1 + (ky * 8 + i) * 16, acc[i]);
-    }
-}
-
-INLINE float square(const float *p, int n) {
-    v16 s = {0};
-    for (int i = 0; i < n; i += 16) s += load(p + i) * load(p + i);
-    return total(s);
-}
-
-INLINE void add_scaled(float *to, const float *from, float f, int n) {
-    for (int i = 0; i < n; i += 16) store(to + i, load(to + i) + load(from + i) * f);
-}
-
-/* One record's derivatives down to the first layer; returns the squared norm of its gradient. */
-PART float backward(Work *w, int label) {
-    float most = w->out[0], sum = 0;
-    for (int i = 1; i < 10; i++) most = w->out[i] > most ? w->out[i] : most;
-    for (int i = 0; i < 10; i++) sum += (w->out[i] = expf(w->out[i] - most));
-    for (int i = 0; i < 10; i++) w->out[i] /= sum;
-    for (int i = 10; i < 16; i++) w->out[i] = 0;
-    w->out[label] -= 1;
-    const v16 d4 = load(w->out);
-    for (int i = 0; i < 32; i++) w->d3[i] = w->h[i] > 0 ? total(load(w->w4 + i * 16) * d4) : 0;
-    for (int i = 0; i < P2; i += 128) {
-        v16 acc[8];
-        FULLY for (int j = 0; j < 8; j++) acc[j] = (v16){0};
-        for (int k = 0; k < 32; k++) {
-            const float s = w->d3[k];
-            FULLY for (int j = 0; j < 8; j++) acc[j] += load(w->w3t + k * P2 + i + j * 16) * s;
+        FULLY for (int i = 0; i < 16; i++) {
+            store(w->g1 + (ky * 8 + i) * 16, acc[i]);
+            square += acc[i] * acc[i];
         }
-        FULLY for (int j = 0; j < 8; j++) store(w->dp2 + i + j * 16, acc[j]);
     }
-    unpool(w->a2, w->p2, w->dp2, w->d2, 4, 32);
-    back_conv2_weights(w);
-    back_conv2_input(w);
-    unpool(w->a1, w->p1, w->dp1, w->d1, 13, 16);
-    back_conv1_weights(w);
-    v16 b1 = {0}, b2 = {0}, b3 = {0};
-    for (int i = 0; i < 196; i++) b1 += load(w->d1 + i * 16);
-    for (int i = 0; i < 25; i++) b2 += load(w->d2 + i * 32), b3 += load(w->d2 + i * 32 + 16);
-    store(w->gb1, b1);
-    store(w->gb2, b2);
-    store(w->gb2 + 16, b3);
-    return square(w->g1, 1024) + square(w->gb1, 16) + square(w->g2, 8192) + square(w->gb2, 32) +
-           (square(w->p2, P2) + 1) * square(w->d3, 32) + (square(w->h, 32) + 1) * square(w->out, 16);
+    return total(square);
+}
+#undef INSIDE
+
+/* sum += f * from; rounded to whole numbers and summed exactly if `exact` is there. */
+INLINE void add_scaled(float *sum, double *exact, const float *from, float f, int n) {
+    if (exact) {
+        add_rounded(exact, from, f, n);
+        return;
+    }
+    for (int i = 0; i < n; i += 16) store(sum + i, load(sum + i) + load(from + i) * f);
 }
 
 PART void prepare(Work *w, const float *p) {
-    memset(w->image, 0, sizeof w->image);
+    memset(w->zeros, 0, sizeof w->zeros);
     memset(w->w4, 0, sizeof w->w4);
+    memset(w->w4t, 0, sizeof w->w4t);
     memset(w->b4, 0, sizeof w->b4);
-    for (int i = 0; i < 32; i++) memcpy(w->w4 + i * 16, p + W4 + i * 10, 10 * sizeof(float));
+    for (int i = 0; i < 32; i++)
+        for (int j = 0; j < 10; j++) w->w4[i * 16 + j] = w->w4t[j * 32 + i] = p[W4 + i * 10 + j];
     memcpy(w->b4, p + B4, 10 * sizeof(float));
     for (int k = 0; k < 16; k++)
         for (int ci = 0; ci < 16; ci++)
             for (int co = 0; co < 32; co++) w->w2t[(k * 32 + co) * 16 + ci] = p[W2 + (k * 16 + ci) * 32 + co];
-    for (int i = 0; i < P2; i++)
-        for (int k = 0; k < 32; k++) w->w3t[k * P2 + i] = p[W3 + i * 32 + k];
+    for (int k = 0; k < 32; k++)
+        for (int i = 0; i < P2; i++) w->w3t[k * P2 + i] = p[W3 + i * 32 + k];
 }
 
-/* Sum of clipped gradients over the records at index[0..count). Scratch holds count * (512 + 32) floats. */
-static void cnn_sum(const float *p, const float *x, const int64_t *y, const int64_t *index, int64_t count,
-                           float clip, float *sum, float *scratch, Work *w) {
+/* The first layers of one record, kept in row r. */
+PART void features(Work *w, const float *p, const float *image, int r) {
+    conv1(p, image, w->a1[r]);
+    pool(w->a1[r], w->p1[r], 12, 16);
+    conv2(p, w->p1[r], w->a2[r]);
+    pool(w->a2[r], w->p2[r], 4, 32);
+}
+
+/* The dense layers of n records, up to the last one's bias. */
+PART void dense(Work *w, const float *p, int n) {
+    const v16 zero = {0};
+    memset(w->h, 0, sizeof w->h);
+    memset(w->out, 0, sizeof w->out);
+    multiply(w->p2[0], P2, 1, p + W3, 32, w->h[0], 32, n, 32, P2);
+    for (int r = 0; r < n; r++)
+        for (int j = 0; j < 32; j += 16) store(w->h[r] + j, larger(load(w->h[r] + j) + load(p + B3 + j), zero));
+    multiply(w->h[0], 32, 1, w->w4, 16, w->out[0], 16, n, 16, 32);
+}
+
+PART void back_dense(Work *w, int n) {
+    loss(w->out[0], w->b4, w->label, n, 10);
+    memset(w->d3, 0, sizeof w->d3);
+    memset(w->dp2, 0, sizeof w->dp2);
+    multiply(w->out[0], 16, 1, w->w4t, 32, w->d3[0], 32, n, 32, 10);
+    slope(w->d3[0], w->h[0], n * 32, 0);
+    multiply(w->d3[0], 32, 1, w->w3t, P2, w->dp2[0], P2, n, P2, 32);
+}
+
+/* One record's derivatives down to the first layer; returns the squared norm of its gradient. */
+PART float backward(Work *w, const float *image, int r) {
+    unpool(w->a2[r], w->dp2[r], w->d2, 4, 32);
+    float norm = back_conv2_weights(w, w->p1[r]);
+    back_conv2_input(w);
+    unpool(w->a1[r], w->dp1, w->d1, 12, 16);
+    norm += back_conv1_weights(w, image);
+    v16 b1 = {0}, b2 = {0}, b3 = {0};
+    for (int i = 0; i < 169; i++) b1 += load(w->d1 + i * 16);
+    for (int i = 0; i < 25; i++) b2 += load(w->d2 + i * 32), b3 += load(w->d2 + i * 32 + 16);
+    store(w->gb1, b1);
+    store(w->gb2, b2);
+    store(w->gb2 + 16, b3);
+    norm += square(w->gb1, 16) + square(w->gb2, 32);
+    norm += (square(w->p2[r], P2) + 1) * square(w->d3[r], 32);
+    return norm + (square(w->h[r], 32) + 1) * square(w->out[r], 16);
+}
+
+/* Add the dense layers' gradients of n records whose derivatives are already scaled. */
+PART void add_dense(Work *w, float *sum, double *exact, int n) {
+    if (!exact) {
+        multiply(w->p2[0], 1, P2, w->d3[0], 32, sum + W3, 32, P2, 32, n);
+        multiply(w->h[0], 1, 32, w->out[0], 16, w->s4, 16, 32, 16, n);
+    }
+    for (int r = 0; r < n; r++) {
+        if (exact) {
+            for (int i = 0; i < P2; i++) add_rounded(exact + W3 + i * 32, w->d3[r], w->p2[r][i], 32);
+            for (int i = 0; i < 32; i++) add_rounded(w->e4 + i * 16, w->out[r], w->h[r][i], 16);
+        }
+        add_scaled(sum + B3, exact ? exact + B3 : 0, w->d3[r], 1, 32);
+        add_scaled(w->s4 + 512, exact ? w->e4 + 512 : 0, w->out[r], 1, 16);
+    }
+}
+
+/* Sum of clipped gradients over the records at index[0..count), into `sum`, or into `exact` in units of 1 / unit with
+ * every record's coordinates rounded to whole numbers. */
+static void cnn_sum(const float *p, const float *x, const int64_t *y, const int64_t *index, int64_t count, float clip,
+                    float unit, float *sum, double *exact, Work *w) {
     prepare(w, p);
-    memset(sum, 0, DIM * sizeof(float));
-    float *inputs = scratch, *deltas = scratch + count * P2;
-    for (int64_t r = 0; r < count; r++) {
-        forward(w, p, x + index[r] * 784);
-        const float norm = sqrtf(backward(w, (int)y[index[r]]));
-        memcpy(inputs + r * P2, w->p2, sizeof w->p2);
-        if (!isfinite(norm)) { /* an overflowing record contributes nothing */
-            memset(inputs + r * P2, 0, sizeof w->p2);
-            memset(deltas + r * 32, 0, sizeof w->d3);
-            continue;
+    if (exact) memset(exact, 0, DIM * sizeof(double));
+    else memset(sum, 0, DIM * sizeof(float));
+    memset(w->s4, 0, sizeof w->s4);
+    memset(w->e4, 0, sizeof w->e4);
+    for (int64_t first = 0; first < count; first += RECORDS) {
+        const int n = count - first < RECORDS ? (int)(count - first) : RECORDS;
+        for (int r = 0; r < n; r++) {
+            w->label[r] = y[index[first + r]];
+            features(w, p, x + index[first + r] * 784, r);
         }
-        const float f = norm > clip ? clip / norm : 1;
-        add_scaled(sum + W1, w->g1, f, 1024);
-        add_scaled(sum + B1, w->gb1, f, 16);
-        add_scaled(sum + W2, w->g2, f, 8192);
-        add_scaled(sum + B2, w->gb2, f, 32);
-        for (int i = 0; i < 32; i++) deltas[r * 32 + i] = f * w->d3[i];
-        add_scaled(sum + B3, w->d3, f, 32);
-        for (int i = 0; i < 32; i++)
-            for (int j = 0; j < 10; j++) sum[W4 + i * 10 + j] += f * w->h[i] * w->out[j];
-        for (int j = 0; j < 10; j++) sum[B4 + j] += f * w->out[j];
+        dense(w, p, n);
+        back_dense(w, n);
+        for (int r = 0; r < n; r++) {
+            const float norm = sqrtf(backward(w, x + index[first + r] * 784, r));
+            const int fine = isfinite(norm); /* an overflowing record contributes nothing */
+            const float f = (norm > clip ? clip / norm : 1) * unit;
+            if (fine) {
+                add_scaled(sum + W1, exact ? exact + W1 : 0, w->g1, f, 1024);
+                add_scaled(sum + B1, exact ? exact + B1 : 0, w->gb1, f, 16);
+                add_scaled(sum + W2, exact ? exact + W2 : 0, w->g2, f, 8192);
+                add_scaled(sum + B2, exact ? exact + B2 : 0, w->gb2, f, 32);
+            } else {
+                memset(w->p2[r], 0, sizeof w->p2[r]);
+                memset(w->h[r], 0, sizeof w->h[r]);
+            }
+            for (int j = 0; j < 32; j++) w->d3[r][j] = fine ? f * w->d3[r][j] : 0;
+            for (int j = 0; j < 16; j++) w->out[r][j] = fine ? f * w->out[r][j] : 0;
+        }
+        add_dense(w, sum, exact, n);
     }
-    for (int i = 0; i < P2; i += 8) {
-        v16 lo[8], hi[8];
-        FULLY for (int j = 0; j < 8; j++) lo[j] = hi[j] = (v16){0};
-        for (int64_t r = 0; r < count; r++) {
-            const v16 a = load(deltas + r * 32), b = load(deltas + r * 32 + 16);
-            const float *s = inputs + r * P2 + i;
-            FULLY for (int j = 0; j < 8; j++) lo[j] += a * s[j], hi[j] += b * s[j];
+    for (int i = 0; i < 33; i++) /* the bias of the last layer is row 32 */
+        for (int j = 0; j < 10; j++) {
+            if (exact) exact[W4 + i * 10 + j] = w->e4[i * 16 + j];
+            else sum[W4 + i * 10 + j] = w->s4[i * 16 + j];
         }
-        FULLY for (int j = 0; j < 8; j++) {
-            store(sum + W3 + (i + j) * 32, lo[j]);
-            store(sum + W3 + (i + j) * 32 + 16, hi[j]);
-        }
-    }
 }
 
 static void cnn_forward(const float *p, const float *x, int64_t count, float *logits, Work *w) {
     prepare(w, p);
-    for (int64_t r = 0; r < count; r++) {
-        forward(w, p, x + r * 784);
-        memcpy(logits + r * 10, w->out, 10 * sizeof(float));
+    for (int64_t first = 0; first < count; first += RECORDS) {
+        const int n = count - first < RECORDS ? (int)(count - first) : RECORDS;
+        for (int r = 0; r < n; r++) features(w, p, x + (first + r) * 784, r);
+        dense(w, p, n);
+        for (int r = 0; r < n; r++)
+            for (int j = 0; j < 10; j++) logits[(first + r) * 10 + j] = w->out[r][j] + w->b4[j];
     }
 }

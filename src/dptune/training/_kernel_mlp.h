@@ -24,6 +24,7 @@ INLINE void tile(const float *a, long am, long ak, const float *b, long ldb, flo
     do {                                                                                            \
         long i = 0;                                                                                 \
         for (; i + rows <= m; i += rows) tile(a + i * am, am, ak, b, ldb, c + i * ldc, ldc, rows, nv, depth); \
+        for (; i + 3 <= m; i += 3) tile(a + i * am, am, ak, b, ldb, c + i * ldc, ldc, 3, nv, depth); \
         for (; i < m; i++) tile(a + i * am, am, ak, b, ldb, c + i * ldc, ldc, 1, nv, depth);        \
     } while (0)
 
@@ -38,13 +39,17 @@ PART void strip1(const float *a, long am, long ak, const float *b, long ldb, flo
 }
 #undef STRIP
 
-/* c (m rows of n columns, n a multiple of 16) += a b; am and ak are the strides of a. */
-INLINE void multiply(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, long m, long n,
-                     long depth) {
-    long j = 0;
-    for (; j + 64 <= n; j += 64) strip4(a, am, ak, b + j, ldb, c + j, ldc, m, depth);
-    if (j + 32 <= n) strip2(a, am, ak, b + j, ldb, c + j, ldc, m, depth), j += 32;
-    if (j < n) strip1(a, am, ak, b + j, ldb, c + j, ldc, m, depth);
+/* c (m rows of n columns, n a multiple of 16) += a b; am and ak are the strides of a. DEPTH rows of b at a time, so
+ * that 64 columns of them stay in the first cache. */
+PART void multiply(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, long m, long n,
+                   long depth) {
+    for (long k = 0; k < depth; k += DEPTH, a += DEPTH * ak, b += DEPTH * ldb) {
+        const long part = depth - k < DEPTH ? depth - k : DEPTH;
+        long j = 0;
+        for (; j + 64 <= n; j += 64) strip4(a, am, ak, b + j, ldb, c + j, ldc, m, part);
+        if (j + 32 <= n) strip2(a, am, ak, b + j, ldb, c + j, ldc, m, part), j += 32;
+        if (j < n) strip1(a, am, ak, b + j, ldb, c + j, ldc, m, part);
+    }
 }
 
 /* exp for arguments up to 88, relative error about 1e-7. */

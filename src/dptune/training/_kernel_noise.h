@@ -3,9 +3,9 @@
 /* Products of 32-bit numbers in 64-bit lanes. */
 INLINE q8 product(q8 a, uint32_t b) {
 #ifdef __AVX512F__
-    return (q8)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64(b));
+    return (q8)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64(b)); /* reads the low halves alone */
 #else
-    return a * b;
+    return (a & 0xffffffffu) * b;
 #endif
 }
 
@@ -18,16 +18,16 @@ INLINE void philox(uint64_t first, uint64_t step, const uint64_t key[2], q8 out[
     c1 = (q8){0} + (key[1] & low); /* a second half of the key in the unused half of the counter */
     c3 = (q8){0} + (key[1] >> 32);
     uint64_t k0 = key[0] & low, k1 = key[0] >> 32;
-    for (int round = 0; round < 10; round++) {
+    FULLY for (int round = 0; round < 10; round++) {
         const q8 a = product(c0, 0xD2511F53u), b = product(c2, 0xCD9E8D57u);
-        c0 = (b >> 32) ^ c1 ^ k0;
-        c1 = b & low;
+        c0 = (b >> 32) ^ c1 ^ k0; /* high halves hold leftovers from here on */
+        c1 = b;
         c2 = (a >> 32) ^ c3 ^ k1;
-        c3 = a & low;
+        c3 = a;
         k0 = (k0 + 0x9E3779B9u) & low;
         k1 = (k1 + 0xBB67AE85u) & low;
     }
-    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+    out[0] = c0 & low, out[1] = c1 & low, out[2] = c2 & low, out[3] = c3 & low;
 }
 
 INLINE u16 join(q8 a, q8 b) {
@@ -48,7 +48,7 @@ INLINE v16 minus_two_log(v16 x) {
 }
 
 /* Normals from 128 random bits a quadruple: 40-bit radius, 24-bit angle (Box-Muller); 64 values a block. */
-PART void normals(uint64_t first, uint64_t step, const uint64_t key[2], float *out) {
+INLINE void normals(uint64_t first, uint64_t step, const uint64_t key[2], float *out) {
     q8 words[2][4];
     float radius[16];
     philox(first, step, key, words[0]);
@@ -86,6 +86,16 @@ static void fill_normals(const uint64_t *key, uint64_t step, float *out, int64_t
     if (i < count) {
         normals((uint64_t)i / 4, step, key, block);
         memcpy(out + i, block, (size_t)(count - i) * sizeof(float));
+    }
+}
+
+/* total += scale * normals */
+static void add_normals(const uint64_t *key, uint64_t step, float scale, float *total, int64_t count) {
+    float block[64];
+    for (int64_t i = 0; i < count; i += 64) {
+        const int64_t n = count - i < 64 ? count - i : 64;
+        normals((uint64_t)i / 4, step, key, block);
+        for (int64_t j = 0; j < n; j++) total[i + j] += scale * block[j];
     }
 }
 

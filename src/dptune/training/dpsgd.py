@@ -27,8 +27,15 @@ Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]
 
 
+# Below this, sums on the lattice of secure noise would leave the whole numbers that are exact.
+_LEAST_SECURE = 2.0**-10
+
+
 class Engine(Protocol):
-    """Computes clipped gradient sums; knows nothing of sampling, noise or optimisers."""
+    """Computes clipped gradient sums; knows nothing of sampling, noise or optimisers.
+
+    An engine may also have ``lattice_sums`` (see the fused engine), which secure runs prefer.
+    """
 
     dimension: int
     dtype: type[np.floating[Any]]
@@ -93,23 +100,28 @@ def descend(
     settings: Sequence[Settings],
     keys: Sequence[RunKey],
     start: Sequence[Floats] | None = None,
+    parts: Sequence[Indices] | None = None,
 ) -> list[Floats]:
     """Train one candidate per (settings, key) and return their flat parameters.
 
     The candidates share the number of steps, the optimiser, the schedule and ``secure``; everything else may
-    differ. ``start`` gives parameters to continue from (warm start).
+    differ. ``start`` gives parameters to continue from (warm start); ``parts`` the records of each candidate, as if
+    it had been given ``data.take(part)``.
     """
     _check(engine, settings, keys, start)
+    if parts is not None and len(parts) != len(keys):
+        raise InvalidInput("every candidate needs its own part of the records, if parts are given.")
     engine.bind(data)
     first = settings[0]
     begin = [engine.start(key) for key in keys] if start is None else [np.array(s) for s in start]
     parameters = np.stack(begin).astype(engine.dtype)
     noises: list[Noise] = [(SecureNoise if first.secure else FastNoise)(key, engine.dimension) for key in keys]
-    samplers = [PoissonSampler(k, len(data), s.sampling_rate) for k, s in zip(keys, settings, strict=True)]
+    sizes = [len(data)] * len(keys) if parts is None else [len(part) for part in parts]
+    samplers = [PoissonSampler(k, n, s.sampling_rate) for k, n, s in zip(keys, sizes, settings, strict=True)]
     scales = [s.noise_multiplier * s.clip_norm for s in settings]
     clips = np.array(
         [
-            s.clip_norm - noise.margin(engine.dimension, scale)
+            s.clip_norm - noise.margin(engine.dimension, scale, s.clip_norm)
             for s, noise, scale in zip(settings, noises, scales, strict=True)
         ]
     )
@@ -119,9 +131,15 @@ def descend(
     update = first.optimizer.start(parameters)
     unit = np.array([[1.0 / s.batch_size] for s in settings], dtype=engine.dtype)
     gradient = np.empty_like(parameters)
+    lattices = [SecureNoise.lattice(scale) for scale in scales]
+    exact = getattr(engine, "lattice_sums", None) if first.secure else None
     with np.errstate(all="ignore"):  # a diverging candidate is an outcome, not an error
         for step in range(first.steps):
-            engine.clipped_sums(parameters, [s.batch(step) for s in samplers], clips, gradient)
+            batches = [s.batch(step) for s in samplers]
+            if parts is not None:
+                batches = [part[batch] for part, batch in zip(parts, batches, strict=True)]
+            if exact is None or not exact(parameters, batches, clips, lattices, gradient):
+                engine.clipped_sums(parameters, batches, clips, gradient)
             for row, (noise, scale) in enumerate(zip(noises, scales, strict=True)):
                 noise.add(gradient[row], scale, step)
             gradient *= unit
@@ -140,6 +158,8 @@ def _check(
     shared = [(s.steps, s.optimizer, s.schedule, s.secure) for s in settings]
     if any(other != shared[0] for other in shared):
         raise InvalidInput("stacked candidates must share steps, optimizer, schedule and secure. Train them apart.")
+    if any(s.secure and 0.0 < s.noise_multiplier < _LEAST_SECURE for s in settings):
+        raise InvalidInput(f"secure noise needs a 'noise_multiplier' of at least {_LEAST_SECURE:g} (or none at all).")
     if settings[0].secure and engine.dtype is not np.float64:
         raise InvalidInput("secure noise needs an engine in double precision. Build it with double=True.")
     for vector in start or ():

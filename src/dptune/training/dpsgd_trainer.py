@@ -23,12 +23,13 @@ from dptune.training.datasets import Dataset
 from dptune.training.dpsgd import Engine, Settings, descend
 from dptune.training.engines import engine_for
 from dptune.training.models import Cnn, Mlp
-from dptune.training.noise import RunKey, SecureNoise, as_key
+from dptune.training.noise import RunKey, SecureNoise, as_key, generator_of
 from dptune.training.trainer import Fitted, Params, Rng
 
 __all__ = ["DpSgdTrainer", "Holdout", "TrainedModel"]
 
 Floats = NDArray[np.floating[Any]]
+Indices = NDArray[np.int64]
 
 _ALIASES = {"lr": "learning_rate", "clip": "clip_norm"}
 _FIELDS = {field.name for field in dataclasses.fields(Settings)} - {"secure"}
@@ -58,10 +59,15 @@ class Holdout:
         """The noise of the count in units of its sensitivity."""
         return self.scale * self.denominator
 
+    def places(self, records: int, key: RunKey) -> tuple[Indices, Indices]:
+        """Where the training and the validation records of one run are."""
+        held = key.child("holdout").generator().random(records) < self.fraction
+        return np.flatnonzero(~held), np.flatnonzero(held)
+
     def split(self, data: Dataset, key: RunKey) -> tuple[Dataset, Dataset]:
         """Training and validation records of one run."""
-        held = key.child("holdout").generator().random(len(data)) < self.fraction
-        return data.take(np.flatnonzero(~held)), data.take(np.flatnonzero(held))
+        kept, held = self.places(len(data), key)
+        return data.take(kept), data.take(held)
 
     def score(self, correct: int, key: RunKey) -> float:
         """The noised score of one run."""
@@ -115,6 +121,11 @@ class DpSgdTrainer:
                 "whose score is noised and charged), not both: a run has one score."
             )
 
+    @property
+    def generator(self) -> str:
+        """Which generator draws the noise here: another one draws other noise from the same key."""
+        return generator_of(self.settings.secure)
+
     def resolve(self, params: Params) -> Settings:
         """The settings of one run."""
         named = {_ALIASES.get(name, name): value for name, value in params.items()}
@@ -166,7 +177,7 @@ class DpSgdTrainer:
         return [fitted for fitted in outcome if fitted is not None]
 
     def _groups(self, settings: Sequence[Settings]) -> list[list[int]]:
-        stackable = isinstance(self.model, Mlp) and self.engine in {"auto", "numpy"} and self.holdout is None
+        stackable = isinstance(self.model, Mlp) and self.engine in {"auto", "numpy"}
         groups: list[tuple[object, list[int]]] = []
         for place, one in enumerate(settings):
             shape = (one.steps, one.optimizer, one.schedule, one.secure)
@@ -188,13 +199,16 @@ class DpSgdTrainer:
     ) -> list[Fitted]:
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params[0], keys[0])
         engine = engine_for(model, double=settings[0].secure, engine=self.engine)
-        held = None
-        if self.holdout is not None:
-            data, held = self.holdout.split(data, keys[0])
-        trained = descend(engine, data, settings, keys, starts)
+        if self.holdout is None:
+            trained = descend(engine, data, settings, keys, starts)
+            held: list[Dataset | None] = [None] * len(keys)
+        else:  # every candidate tosses its own coins
+            places = [self.holdout.places(len(data), key) for key in keys]
+            trained = descend(engine, data, settings, keys, starts, [kept for kept, _ in places])
+            held = [data.take(rest) for _, rest in places]
         return [
-            Fitted(self._wrap(engine, flat), self._score(engine, flat, held, key))
-            for flat, key in zip(trained, keys, strict=True)
+            Fitted(self._wrap(engine, flat), self._score(engine, flat, records, key))
+            for flat, records, key in zip(trained, held, keys, strict=True)
         ]
 
     def _wrap(self, engine: Engine, flat: Floats) -> Any:

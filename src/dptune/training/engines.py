@@ -1,4 +1,4 @@
-"""Which engine trains which model: numpy for MLPs, the fused kernel or torch for CNNs, torch for modules.
+"""Which engine trains which model: numpy for MLPs, the fused pass or torch for CNNs, torch for modules.
 
 Torch is imported only when a model needs it. All engines compute the same sums; they differ in speed alone.
 """
@@ -23,7 +23,7 @@ def engine_for(model: Any, *, double: bool = False, engine: str = "auto") -> Eng
         "auto": lambda: _automatic(model, double),
         "numpy": lambda: _numpy(model, double),
         "torch": lambda: _torch(model, double),
-        "fused": lambda: FusedEngine(model),
+        "fused": lambda: FusedEngine(model, double=double),
     }
     if engine not in makers:
         raise InvalidInput(f"no engine called {engine!r}. Choose one of {', '.join(makers)}.")
@@ -33,7 +33,7 @@ def engine_for(model: Any, *, double: bool = False, engine: str = "auto") -> Eng
 def _automatic(model: Any, double: bool) -> Engine:
     if isinstance(model, Mlp):
         return _numpy(model, double)
-    return FusedEngine(model) if supports(model, double=double) else _torch(model, double)
+    return FusedEngine(model, double=double) if supports(model) else _torch(model, double)
 
 
 def _numpy(model: Any, double: bool) -> Engine:

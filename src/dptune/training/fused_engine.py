@@ -1,8 +1,10 @@
-"""Engine C: the small MNIST network of DP-HyPO by a compiled kernel, forward, backward and clipping in one.
+"""Engine C: the small MNIST network of DP-HyPO, forward, backward and clipping in one pass over a few records.
 
-Parameters keep the order of the torch module, so models move freely between the engines; the kernel's own
-order (channels last) exists only inside a call. Without a compiled kernel :func:`available` is false and the
-torch engine does the same work.
+A compiled kernel does it, or numpy where there is none. Parameters keep the order of the torch module, so models
+move freely between the engines; the inner order (channels last) exists only inside a call.
+
+For secure noise the kernel rounds every record's clipped gradient to the noise's lattice and adds whole numbers: such
+a sum is exact, and a record's share of it is a function of that record and the parameters alone.
 """
 
 from __future__ import annotations
@@ -14,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptune.errors import InvalidInput
+from dptune.training._cnn_numpy import CnnPass
 from dptune.training._compiled import kernel
 from dptune.training.datasets import Dataset
 from dptune.training.models import Cnn, dp_hypo_cnn
 from dptune.training.noise import RunKey
 
-__all__ = ["FusedEngine", "available", "supports"]
+__all__ = ["FusedEngine", "supports"]
 
 Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]
@@ -37,14 +40,9 @@ _LAYERS = [
 ]
 
 
-def available() -> bool:
-    """Whether the kernel was compiled."""
-    return kernel is not None
-
-
-def supports(model: object, *, double: bool = False) -> bool:
+def supports(model: object) -> bool:
     """Whether this engine trains the model."""
-    return available() and not double and model == dp_hypo_cnn()
+    return model == dp_hypo_cnn()
 
 
 def _order() -> Indices:
@@ -58,28 +56,35 @@ def _order() -> Indices:
 
 
 class FusedEngine:
-    """Clipped sums for :func:`~dptune.training.models.dp_hypo_cnn` in single precision."""
+    """Clipped sums for :func:`~dptune.training.models.dp_hypo_cnn`; ``double`` for use with secure noise.
+
+    The kernel always computes in single precision; with ``double`` its sums are exact (see above). Numpy then computes
+    in double precision throughout.
+    """
 
     stacks = False
-    dtype: type[np.floating[Any]] = np.float32
 
-    def __init__(self, model: Cnn) -> None:
-        if not available():
-            raise InvalidInput("the fused kernel is not compiled. Reinstall with a C compiler, or use torch.")
+    def __init__(self, model: Cnn, *, double: bool = False, compiled: bool | None = None) -> None:
         if not supports(model):
             raise InvalidInput("the fused engine trains dp_hypo_cnn() only. Use engine='torch'.")
-        self._to_kernel = _order()
-        self._to_torch = np.argsort(self._to_kernel)
-        self.dimension = len(self._to_kernel)
-        self._sum = np.empty(self.dimension, np.float32)
+        if compiled and kernel is None:
+            raise InvalidInput("the fused kernel is not compiled. Reinstall with a C compiler, or leave it to numpy.")
+        self.compiled = kernel is not None if compiled is None else compiled
+        self.dtype: type[np.floating[Any]] = np.float64 if double else np.float32
+        self._inner: type[np.floating[Any]] = np.float32 if self.compiled else self.dtype
+        self._pass = None if self.compiled else CnnPass(self._inner)
+        self._to_inner = _order()
+        self._to_torch = np.argsort(self._to_inner)
+        self.dimension = len(self._to_inner)
+        self._sum = np.empty(self.dimension, self._inner)
         self._data: Dataset | None = None
-        self._x, self._y = np.empty((0, 784), np.float32), np.empty(0, np.int64)
+        self._x, self._y = np.empty((0, 784), self._inner), np.empty(0, np.int64)
 
     def start(self, key: RunKey) -> Floats:
         """Initial parameters: uniform within 1/sqrt(inputs), as torch does."""
         rng = key.child("weights").generator()
         parts = [rng.uniform(-(n**-0.5), n**-0.5, int(np.prod(shape))) for shape, _, n in _LAYERS]
-        return np.concatenate(parts).astype(np.float32)
+        return np.concatenate(parts).astype(np.float32).astype(self.dtype)
 
     def bind(self, data: Dataset) -> None:
         """Take the records that later calls refer to by index."""
@@ -89,21 +94,42 @@ class FusedEngine:
             )
         if data is not self._data:
             self._data = data
-            self._x = np.ascontiguousarray(data.x, dtype=np.float32)
+            self._x = np.ascontiguousarray(data.x, dtype=self._inner)
             self._y = np.ascontiguousarray(data.y, dtype=np.int64)
 
     def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
         for row, batch in enumerate(batches):
-            inner = np.asarray(parameters[row], np.float32)[self._to_kernel]
-            places = np.ascontiguousarray(batch, dtype=np.int64)
-            kernel.cnn_sum(inner, self._x, self._y, places, float(clips[row]), self._sum)
-            np.take(self._sum, self._to_torch, out=out[row], mode="clip")
+            inner = np.asarray(parameters[row], self._inner)[self._to_inner]
+            places, clip = np.ascontiguousarray(batch, dtype=np.int64), float(clips[row])
+            if self._pass is None:
+                kernel.cnn_sum(inner, self._x, self._y, places, clip, 0.0, self._sum)
+            else:
+                self._pass.clipped_sum(inner, self._x, self._y, places, clip, self._sum)
+            out[row] = self._sum[self._to_torch]
+
+    def lattice_sums(
+        self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
+    ) -> bool:
+        """The same with every record's gradient rounded to multiples of ``lattices[s]`` (powers of two) and summed
+        exactly; False if this engine cannot, which leaves ``out`` alone."""
+        if self._pass is not None or min(lattices) <= 0.0:
+            return False
+        exact = np.empty(self.dimension, np.float64)
+        for row, batch in enumerate(batches):
+            inner = np.asarray(parameters[row], np.float32)[self._to_inner]
+            places, clip = np.ascontiguousarray(batch, dtype=np.int64), float(clips[row])
+            kernel.cnn_sum(inner, self._x, self._y, places, clip, 1.0 / lattices[row], exact)
+            exact *= lattices[row]
+            out[row] = exact[self._to_torch]
+        return True
 
     def logits(self, parameters: Floats, x: Floats) -> Floats:
         """Outputs on the rows of ``x``."""
-        rows = np.ascontiguousarray(x, dtype=np.float32)
+        rows = np.ascontiguousarray(x, dtype=self._inner)
+        inner = np.asarray(parameters, dtype=self._inner)[self._to_inner]
+        if self._pass is not None:
+            return self._pass.logits(inner, rows)
         outputs = np.empty((len(rows), 10), np.float32)
-        inner = np.asarray(parameters, dtype=np.float32)[self._to_kernel]
         kernel.cnn_forward(inner, rows, outputs)
         return outputs
