@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from dptune.accounting import Geometric, Poisson
+from dptune.audit._inline import InlineSession, Runner
 from dptune.audit._targets_choice import discrete_gaussian, discrete_laplace, flipped, sparse, vote
-from dptune.audit._targets_runner import InlineSession, Runner, failures, observed_runs, stopping
+from dptune.audit._targets_runner import failures, observed_runs, stopping
 from dptune.audit._targets_training import final_model, tiny_engine, watched_iterates
 from dptune.audit.implementations import Target, check, fits_law
 from dptune.executors.base import Result, Task

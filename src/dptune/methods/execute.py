@@ -14,7 +14,7 @@ from dptune.errors import InvalidInput
 from dptune.methods.base import Randomness, Trial
 from dptune.methods.parts import part_from_json, records, size
 
-__all__ = ["fit_trial"]
+__all__ = ["check_cost", "fit_trial"]
 
 
 def fit_trial(
@@ -25,9 +25,7 @@ def fit_trial(
     ``data`` is the whole data set; ``rng`` is what the trainer gets (by default the run's generator for the
     trial's label); ``start`` is the model to continue from, if the trial asks for a warm start.
     """
-    declared = trial.extra.get("cost")
-    if declared is not None and trainer.cost(trial.params).describe() != declared:
-        raise InvalidInput("The trainer declares another cost than the one in the plan; plan again with this trainer.")
+    check_cost(trainer, trial)
     # An empty part is trained on like any other: failing on it would show one record's presence, unpaid.
     training = records(trial.part, data, randomness)
     source = randomness.generator(*trial.seed_label) if rng is None else rng
@@ -45,6 +43,13 @@ def fit_trial(
     if noise > 0:
         count += randomness.generator(*trial.seed_label, "score").normal(0.0, noise)
     return model, count / float(validation["denominator"])
+
+
+def check_cost(trainer: Any, trial: Trial) -> None:
+    """Refuse a trainer that no longer declares what the plan paid for."""
+    declared = trial.extra.get("cost")
+    if declared is not None and trainer.cost(trial.params).describe() != declared:
+        raise InvalidInput("The trainer declares another cost than the one in the plan; plan again with this trainer.")
 
 
 def correct(model: Any, data: Any) -> float:

@@ -105,7 +105,7 @@ def descend(
     begin = [engine.start(key) for key in keys] if start is None else [np.array(s) for s in start]
     parameters = np.stack(begin).astype(engine.dtype)
     noises: list[Noise] = [(SecureNoise if first.secure else FastNoise)(key, engine.dimension) for key in keys]
-    samplers = [PoissonSampler(k, len(data), s.sampling_rate) for k, s in zip(keys, settings, strict=True)]
+    samplers = [PoissonSampler(k, len(data), s.sampling_rate, s.steps) for k, s in zip(keys, settings, strict=True)]
     scales = [s.noise_multiplier * s.clip_norm for s in settings]
     clips = np.array(
         [
