@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,15 @@ import pytest
 
 from dptune.accounting import Geometric, Poisson
 from dptune.audit._inline import InlineSession, Runner
-from dptune.audit._targets_choice import discrete_gaussian, discrete_laplace, flipped, sparse, vote
+from dptune.audit._targets_choice import discrete_gaussian, discrete_laplace, flipped, sparse
+from dptune.audit._targets_methods import noisy_best, vote
 from dptune.audit._targets_runner import failures, observed_runs, stopping
 from dptune.audit._targets_training import final_model, tiny_engine, watched_iterates
 from dptune.audit.implementations import Target, check, fits_law
 from dptune.executors.base import Result, Task
+from dptune.methods import voting
 from dptune.methods.base import Plan, Search, Selection
+from dptune.methods.exact import Bits
 from dptune.sealed.randomness import Randomness
 from dptune.training import dpsgd
 from dptune.training.noise import FastNoise
@@ -36,6 +40,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "permute-and-flip": flipped,
     "sparse vector": sparse,
     "vote": vote,
+    "noisy best": noisy_best,
     "final model": final_model,
     "all iterates": watched_iterates,
     "random stopping": stopping,
@@ -122,6 +127,19 @@ def _leaky(plan: Plan, randomness: Randomness) -> Search:
 def _redrawn(plan: Plan, randomness: Randomness) -> Search:
     """Continues an interrupted run with a number of runs that is drawn anew."""
     return plan.start(randomness.child("again"))
+
+
+class HalfBits(Bits):
+    """Halves the noise of the vote."""
+
+    def discrete_gaussian(self, sigma: Fraction) -> int:
+        return super().discrete_gaussian(sigma / 2)
+
+
+def test_halved_noise_of_a_vote_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voting, "Bits", HalfBits)
+    found = check(vote(), 1000, seed=1)
+    assert found.caught, str(found)
 
 
 def test_halved_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,40 @@ def test_table_and_figure(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert picture.stat().st_size > 5000
 
 
+JOB = """
+[data]
+name = "digits"
+validation = "test"
+[model]
+steps = 4
+[space]
+learning_rate = [0.5, 2.0]
+[method]
+name = "noisy-best"
+shards = 2
+[budget]
+epsilon = 8
+delta = 1e-5
+"""
+
+
+def test_a_job_can_be_attacked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Another method, from the file that tunes with it; table, figure and trade-off curve of real trainings."""
+    pytest.importorskip("matplotlib")
+    job, picture = tmp_path / "job.toml", tmp_path / "job.png"
+    job.write_text(JOB)
+    common = ["audit", "--job", str(job), "--games", "20", "--workers", "1"]
+    assert main([*common, "--game", "ntnv", "--state", str(tmp_path / "games"), "--figure", str(picture)]) == 0
+    assert "No game contradicts the account" in capsys.readouterr().out
+    assert picture.stat().st_size > 5000
+    assert main([*common, "--game", "ntnv", "--state", str(tmp_path / "games"), "--json"]) == 0  # all played before
+    found = json.loads(capsys.readouterr().out)
+    assert (found["games"], found["judged"]) == (20, 10)
+    assert 0.0 <= found["epsilon_low"] <= found["epsilon"] <= 8.0
+    assert main([*common, "--game", "ntnv", "--delta", "1e-5"]) == 2
+    assert main([*common, "--game", "etcv"]) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -44,6 +78,12 @@ def test_table_and_figure(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
         (["--game", "etcv", *_COMMON, "--delta", "1e-5", "--games", "2.5"], "whole number"),
         (["--game", "etcv", *_COMMON, "--delta", "1e-5", "--games", "1e6", "--confidence", "1"], "'confidence'"),
         (["--game", "ntnv", *_COMMON, "--delta", "1e-5", "--games", "100"], "dpsgd:RATE,NOISE,STEPS"),
+        (
+            ["--game", "ntcv", "--base", "dpsgd:0.1,1,5", "--runs", "geometric:2", "--delta", "1e-5", "--games", "6"],
+            "at",
+        ),
+        (["--game", "etcv", "--games", "1e6"], "--base, --runs and --delta"),
+        (["--game", "ntnv", "--job", "missing.toml", "--games", "100"], "cannot be read"),
         (["--game", "etcv", "--base", "gdp", "--runs", "geometric:10", "--delta", "1e-5", "--games", "9"], "base"),
     ],
 )

@@ -47,6 +47,18 @@ def _published(audit: Audit) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None and np.isfinite(value)}
 
 
+def _joined(values: dict[str, float]) -> list[tuple[float, str]]:
+    """Values with their names; those within two percent of each other share a line."""
+    joined: list[tuple[float, str]] = []
+    for name, value in sorted(values.items(), key=lambda item: item[1]):
+        text = name.replace("_", " ")
+        if joined and value < joined[-1][0] * 1.02:
+            joined[-1] = (joined[-1][0], f"{joined[-1][1]}, {text}")
+        else:
+            joined.append((value, text))
+    return joined
+
+
 def trade_off(attack: Attack, games: int, seed: int | None = None) -> Curve:
     """The trade-off of an attack on empty training, measured on outputs of both worlds."""
     source = np.random.default_rng(seed)
@@ -63,10 +75,10 @@ def figure(audits: Sequence[Audit], curve: Curve, path: Path) -> None:
     made = Figure(figsize=(9, 4.5))
     left, right = made.subplots(1, 2)
     base = [audit.base_epsilon for audit in audits]
-    for name in sorted({name for audit in audits for name in _published(audit)}):
-        places = [(audit.base_epsilon, _published(audit)[name]) for audit in audits if name in _published(audit)]
-        left.plot(*zip(*places, strict=True), "_", color="0.6", markersize=7)
-        left.annotate(name.replace("_", " "), places[-1], xytext=(5, -2), textcoords="offset points", fontsize=6)
+    for audit in audits:
+        left.plot([audit.base_epsilon] * len(_published(audit)), [*_published(audit).values()], "_", color="0.6")
+    for value, names in _joined(_published(audits[-1])):
+        left.annotate(names, (base[-1], value), xytext=(6, -2), textcoords="offset points", fontsize=6)
     left.plot(base, [audit.upper for audit in audits], "C3_", label="dptune, proven", markersize=11)
     left.plot(base, [audit.certificate for audit in audits], "C0x", label="certificate", markersize=8)
     low, high = ([getattr(audit.bound, end) for audit in audits] for end in ("low", "high"))
@@ -75,6 +87,7 @@ def figure(audits: Sequence[Audit], curve: Curve, path: Path) -> None:
     left.plot(base, low, "C2^", label=f"shown by the games ({confidence:g})", markersize=7)
     top = max(base) * 1.1
     left.plot([0, top], [0, top], "k:", linewidth=0.8, label="one run")
+    left.set_xlim(0, top * 2)  # room for the names
     left.set_xlabel("epsilon of one run")
     left.set_ylabel("epsilon of the release")
     left.legend(fontsize=7)
