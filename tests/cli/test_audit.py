@@ -26,6 +26,17 @@ def test_json(capsys: pytest.CaptureFixture[str], game: str) -> None:
     assert (found["games"], found["confidence"]) == (10**6, 0.95)
 
 
+def test_target_in_place_of_games(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["audit", *_COMMON, "--delta", "1e-5", "--target", "1"]
+    assert main([*common, "--game", "worst-case", "--json"]) == 0
+    needed = json.loads(capsys.readouterr().out)["games"]
+    assert 20_000 < needed < 50_000
+    assert main([*common, "--game", "worst-case"]) == 0
+    assert f"{needed:g} games" in capsys.readouterr().out
+    assert main([*common, "--game", "worst-case", "--games", "10"]) == 2
+    assert main(["audit", *_COMMON, "--delta", "1e-5", "--target", "1", "--game", "ntnv"]) == 2
+
+
 def test_table_and_figure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "audit.png"

@@ -1,7 +1,7 @@
 """The target of the sealed runner as it is: ledger, vault, release folder and worker processes, nothing left out.
 
 A run takes about a second, most of it for starting a worker, so there are a hundred or so for each world, shared by
-two processes. Every second run is cut off after its first trial and continued by :func:`dptune.sealed.resume`. The
+two processes. Every fourth run is cut off after its first trial and continued by :func:`dptune.sealed.resume`. The
 randomness is the operating system's: seeds play no part.
 """
 
@@ -84,7 +84,7 @@ def _one(start: Start, runs: Runs, world: int, number: int) -> Observed:
     with tempfile.TemporaryDirectory(prefix="dptune-audit-") as folder:
         out = Path(folder) / "run"
         options: dict[str, Any] = {"dataset": "audited", "out": out}
-        if number % 2:
+        if number % 4 == 3:
             with contextlib.suppress(Stopped):
                 start(plan, _TRAINER, data, executor=_Cutting(), **options)
             if not (out / "release").is_dir():

@@ -93,6 +93,8 @@ def expected_of(game: Game, attack: Attack) -> float:
 
 def games_for(game: Game, target: float) -> int:
     """How many games per world are expected to show more than ``target``."""
+    if game.name not in EMPTY:
+        raise InvalidInput(f"Nobody can foretell what {game.name} shows on real trainings; state 'games' and see.")
     quick = etcv_attack if game.name == "etcv" else three_block_attack
 
     def expected(games: int) -> float:

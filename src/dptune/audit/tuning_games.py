@@ -13,6 +13,7 @@ import hashlib
 import math
 import os
 import pickle
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -113,9 +114,10 @@ class TuningGame:
 
     def describe(self) -> dict[str, Any]:
         """What a file of finished games must agree with."""
-        plan = hashlib.sha256(self.plan.to_json().encode()).hexdigest()
+        players = re.sub(r" at 0x[0-9a-f]+", "", f"{self.trainer!r} {self.attacker!r}")
+        plan, trainer = (hashlib.sha256(text.encode()).hexdigest() for text in (self.plan.to_json(), players))
         records = hashlib.sha256(pickle.dumps(self.worlds, protocol=4)).hexdigest()
-        return {"game": self.name, "plan": plan, "records": records, "chunk": _CHUNK}
+        return {"game": self.name, "plan": plan, "trainer": trainer, "records": records, "chunk": _CHUNK}
 
 
 def _bases(plan: Plan) -> list[Cost]:
@@ -178,7 +180,7 @@ def _bar(total: int, done: int, show: bool) -> Iterator[Callable[[], None]]:
 
 def play_tuning(
     game: TuningGame,
-    state: Path | None = None,
+    state: str | Path | None = None,
     *,
     progress: bool = False,
     workers: int | None = None,
@@ -189,7 +191,7 @@ def play_tuning(
     ``workers`` processes share the games (as many as there are processors; 1: none but this one).
     """
     began = time.perf_counter()
-    kept = Kept(state, game.describe(), randomness)
+    kept = Kept(None if state is None else Path(state), game.describe(), randomness)
     chunks = math.ceil(game.games / _CHUNK)
     todo = [(chunk, world) for chunk in range(chunks) for world in (0, 1) if (world, chunk) not in kept.seen]
     count = min(integer("workers", workers or os.cpu_count() or 1, 1), max(1, len(todo)))

@@ -11,7 +11,7 @@ import typer
 from dptune.accounting.runs import parse_runs
 from dptune.audit import Audit, Game
 from dptune.audit import audit as conduct
-from dptune.audit.auditor import plan_attack
+from dptune.audit.auditor import games_for, plan_attack
 from dptune.audit.games import NAMES, TRAINED
 from dptune.audit.report import figure as draw
 from dptune.audit.report import rows, trade_off
@@ -33,8 +33,11 @@ def _games(value: float) -> int:
 def audit(
     game: Annotated[str, typer.Option(help=" | ".join(NAMES))],
     games: Annotated[
-        float, typer.Option(help="Games per world, for example 1e7 (thousands where models are trained).")
-    ],
+        float | None, typer.Option(help="Games per world, for example 1e7 (thousands where models are trained).")
+    ] = None,
+    target: Annotated[
+        float | None, typer.Option(help="In place of games: how many are expected to show this epsilon? Plays none.")
+    ] = None,
     base: Annotated[
         str | None, typer.Option(help="gdp:MU | gaussian:NOISE | dpsgd:RATE,NOISE,STEPS | laplace:SCALE | pure:EPS")
     ] = None,
@@ -61,16 +64,22 @@ def audit(
         raise InvalidInput(f"'game' must be one of {', '.join(NAMES)}; got {game!r}.")
     if figure is not None and not figure.parent.is_dir():
         raise InvalidInput(f"'figure' cannot be written: there is no folder {figure.parent}.")
+    if (games is None) == (target is None):
+        raise InvalidInput("State either --games (how many to play per world) or --target (how many would be needed).")
+    count = 1 if games is None else _games(games)
     if job is not None:
-        if (base, runs, delta) != (None, None, None) or game not in TRAINED:
+        if (base, runs, delta, target) != (None,) * 4 or game not in TRAINED:
             raise InvalidInput(
-                "'job' says method, trainer and budget itself: leave out base, runs and delta; ntnv, ntcv."
+                "'job' is for ntnv and ntcv, and says the rest itself: leave out base, runs, delta and target."
             )
-        title, found = f"{game}: {job}", _job(job, game, _games(games), confidence, state, workers, as_json)
+        title, found = f"{game}: {job}", _job(job, game, count, confidence, state, workers, as_json)
     else:
         if base is None or runs is None or delta is None:
             raise InvalidInput("An audit needs --base, --runs and --delta, or --job with a tuning job.")
-        described = Game(game, parse_base(base), parse_runs(runs), delta, _games(games), confidence)
+        described = Game(game, parse_base(base), parse_runs(runs), delta, count, confidence)
+        if target is not None:
+            _needed(described, target, as_json)
+            return
         title = f"{game}: epsilon at delta {delta:g}, {described.base}, {described.runs}"
         found = _trained(described, data, state, workers, as_json) if game in TRAINED else conduct(described)
         if figure is not None and found.curve is None:
@@ -83,6 +92,14 @@ def audit(
     print_rows(title, ["", "epsilon", ""], rows(found))
     verdict = "The games CONTRADICT the account." if found.broken else "No game contradicts the account."
     print(f"{verdict} {found.seconds:.1f} s.")
+
+
+def _needed(game: Game, target: float, as_json: bool) -> None:
+    needed = games_for(game, target)
+    if as_json:
+        print_json({"game": game.name, "target": target, "games": needed, "confidence": game.confidence})
+        return
+    print(f"{needed:g} games per world of {game.name} are expected to show more than {target:g}.")
 
 
 def _trained(game: Game, data: str, state: Path | None, workers: int | None, quiet: bool) -> Audit:
