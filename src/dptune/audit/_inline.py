@@ -122,8 +122,8 @@ class StackedSession(InlineSession):
         if len(tasks) < 2 or not plain or not callable(getattr(self.trainer, "fit_many", None)):
             return None
         try:
-            for trial in trials:
-                check_cost(self.trainer, trial)
+            for trial in {repr((one.params, one.extra.get("cost"))): one for one in trials}.values():
+                check_cost(self.trainer, trial)  # once for each configuration
             rngs = [self.randomness.generator(*trial.seed_label) for trial in trials]
             fitted = fit_many(self.trainer, [trial.params for trial in trials], self.data, rngs)
         except Exception:
