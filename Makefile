@@ -33,6 +33,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/tightness.py
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/federated.py
+	$(BIN)/python benchmarks/audit.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/figures.py

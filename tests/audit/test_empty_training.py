@@ -24,6 +24,7 @@ from dptune.accounting import (
     Runs,
 )
 from dptune.audit import Game, audit, plan_attack, play
+from dptune.audit._interpolated import CELLS, Interpolated
 from dptune.audit.attacks import Attack
 from dptune.audit.auditor import expected_of, games_for
 from dptune.audit.etcv import base_mu, etcv_attack, etcv_epsilon, transcripts
@@ -98,11 +99,13 @@ def test_plans_for_a_hundred_million_games(epsilon: float, shown: float, least: 
     assert quantile_bound(*attack.rates(), game.games, DELTA, 0.01) > least
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "least"), [(1, 1.44), (4, 5.2)])
 def test_a_hundred_million_games(epsilon: float, least: float) -> None:
     found = audit(_game("worst-case", epsilon, 10**8), seed=13)
     assert least < found.bound.low < found.upper
+    assert found.bound.low > quantile_bound(
+        *plan_attack(_game("worst-case", epsilon, 10**8)).rates(), 10**8, DELTA, 0.01
+    )
 
 
 @pytest.mark.parametrize("make", [etcv_attack, three_block_attack, interleaved_attack])
@@ -118,6 +121,28 @@ def test_played_rates_are_the_exact_ones(make: object, base: object) -> None:
     for hits, rate in zip((counts.tested, counts.other), attack.rates(), strict=True):
         spread = math.sqrt(game.games * rate * (1 - rate)) + 0.5
         assert abs(hits - game.games * rate) < 5.5 * spread
+
+
+@pytest.mark.parametrize("make", [etcv_attack, three_block_attack, interleaved_attack])
+@pytest.mark.parametrize("base", [Gdp(0.5), DpSgd(0.05, 1.0, 50)], ids=["gaussian", "dpsgd"])
+@pytest.mark.parametrize("runs", [Geometric(10), Poisson(0.7), Logarithmic(50)], ids=str)
+def test_fast_draws_decide_as_exact_ones(make: object, base: object, runs: Runs) -> None:
+    """Uniform by uniform, dense near every cell's ends too; outputs differ by less than what a cell spans."""
+    assert callable(make)
+    attack = make(Game("worst-case", base, runs, 1e-4, 10**6))  # type: ignore[arg-type]
+    edges = np.arange(CELLS) / CELLS
+    v = np.concatenate([np.random.default_rng(6).random(300_000), edges, edges + 1e-13, np.nextafter(edges[1:], 0.0)])
+    for world in (0, 1):
+        exact, table = attack.winners(world), Interpolated(attack.winners(world), attack.piece(world), attack.mark)
+        places, drawn = exact(v), table.drawer(len(v))(v)
+        assert (attack.guess(drawn) == attack.guess(places)).all()
+        assert (np.isnan(drawn) == np.isnan(places)).all()
+        cell = np.floor(v * CELLS) / CELLS
+        with np.errstate(invalid="ignore"):
+            span = exact(np.nextafter(cell + 1.0 / CELLS, 0.0)) - exact(cell)
+            far = np.abs(drawn - places) > np.where(np.isfinite(span), span, 0.0) * (1 + 1e-9) + 1e-9
+        assert not far[np.isfinite(places) & (drawn != places)].any()
+        assert table.exactly < 0.01
 
 
 def test_no_plan_exceeds_the_account() -> None:

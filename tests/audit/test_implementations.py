@@ -9,18 +9,23 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dptune.accounting import Geometric, Poisson
-from dptune.audit._targets_choice import discrete_gaussian, discrete_laplace, flipped, sparse, vote
-from dptune.audit._targets_runner import InlineSession, Runner, failures, observed_runs, stopping
+from dptune.audit._inline import InlineSession, Runner
+from dptune.audit._targets_choice import discrete_gaussian, discrete_laplace, flipped, sparse
+from dptune.audit._targets_methods import noisy_best, vote
+from dptune.audit._targets_runner import failures, observed_runs, stopping
 from dptune.audit._targets_training import final_model, tiny_engine, watched_iterates
 from dptune.audit.implementations import Target, check, fits_law
 from dptune.executors.base import Result, Task
+from dptune.methods import voting
 from dptune.methods.base import Plan, Search, Selection
+from dptune.methods.exact import Bits
 from dptune.sealed.randomness import Randomness
 from dptune.training import dpsgd
 from dptune.training.noise import FastNoise
@@ -35,6 +40,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "permute-and-flip": flipped,
     "sparse vector": sparse,
     "vote": vote,
+    "noisy best": noisy_best,
     "final model": final_model,
     "all iterates": watched_iterates,
     "random stopping": stopping,
@@ -42,9 +48,12 @@ TARGETS: dict[str, Callable[[], Target]] = {
 }
 
 
+FEWER = {"vote": 100, "noisy best": 100, "random stopping": 200}  # games of a repetition where they are slow
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_code_as_it_is_holds(name: str) -> None:
-    found = check(TARGETS[name](), 1000, seed=1)
+    found = check(TARGETS[name](), 2 * FEWER.get(name, 500), seed=1)
     assert not found.caught, str(found)
 
 
@@ -56,8 +65,8 @@ def test_the_number_of_runs_follows_its_law_through_interruptions() -> None:
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_hundred_repetitions_accuse_nobody(name: str) -> None:
     """A hundred checks: correct code fails this test with probability at most one in ten thousand."""
-    target = TARGETS[name]()
-    assert not [str(found) for seed in range(100, 200) if (found := check(target, 400, seed)).caught]
+    target, games = TARGETS[name](), FEWER.get(name, 400)
+    assert not [str(found) for seed in range(100, 200) if (found := check(target, games, seed)).caught]
 
 
 @pytest.mark.slow
@@ -121,6 +130,19 @@ def _leaky(plan: Plan, randomness: Randomness) -> Search:
 def _redrawn(plan: Plan, randomness: Randomness) -> Search:
     """Continues an interrupted run with a number of runs that is drawn anew."""
     return plan.start(randomness.child("again"))
+
+
+class HalfBits(Bits):
+    """Halves the noise of the vote."""
+
+    def discrete_gaussian(self, sigma: Fraction) -> int:
+        return super().discrete_gaussian(sigma / 2)
+
+
+def test_halved_noise_of_a_vote_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voting, "Bits", HalfBits)
+    found = check(vote(), 1500, seed=1)
+    assert found.caught, str(found)
 
 
 def test_halved_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from dptune.audit.reproduce import xiang_audit
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from dptune.audit.auditor import curve_of
+from dptune.audit.reproduce import area, xiang_audit
 from dptune.cli.reproduce import FIGURES
+from dptune.errors import InvalidInput
 
 
 def test_all_games_stay_below_the_account() -> None:
     lines: list[str] = []
-    table = xiang_audit(lines.append, trained=50, empty=200_000, bases=(4.0,), seed=5)
+    table = xiang_audit(lines.append, trained=50, empty=200_000, bases=(4.0,), seed=5, workers=1)
     (row,) = table.as_dicts()
     assert float(row["one run"]) <= 4.0
     for game in ("ntnv", "ntcv", "etcv", "worst case"):
@@ -16,3 +24,14 @@ def test_all_games_stay_below_the_account() -> None:
     assert float(row["worst case"]) > float(row["etcv"]) > 1.0
     assert len(lines) == 4
     assert "xiang-audit" in FIGURES
+
+
+def test_area_under_the_curve_of_two_gaussians() -> None:
+    """Its expectation is Phi(mu / sqrt(2)); its standard error covers it (five of them, fixed seed)."""
+    source, games = np.random.default_rng(2), 4000
+    curve = curve_of(-source.normal(0.0, 1.0, games), -source.normal(0.7, 1.0, games))
+    found = area(curve, games)
+    assert found.value == pytest.approx(norm.cdf(0.7 / math.sqrt(2.0)), abs=5 * found.error)
+    assert 0.004 < found.error < 0.007
+    with pytest.raises(InvalidInput, match="measured"):
+        area(None, games)

@@ -26,6 +26,17 @@ def test_json(capsys: pytest.CaptureFixture[str], game: str) -> None:
     assert (found["games"], found["confidence"]) == (10**6, 0.95)
 
 
+def test_target_in_place_of_games(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["audit", *_COMMON, "--delta", "1e-5", "--target", "1"]
+    assert main([*common, "--game", "worst-case", "--json"]) == 0
+    needed = json.loads(capsys.readouterr().out)["games"]
+    assert 20_000 < needed < 50_000
+    assert main([*common, "--game", "worst-case"]) == 0
+    assert f"{needed:g} games" in capsys.readouterr().out
+    assert main([*common, "--game", "worst-case", "--games", "10"]) == 2
+    assert main(["audit", *_COMMON, "--delta", "1e-5", "--target", "1", "--game", "ntnv"]) == 2
+
+
 def test_table_and_figure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "audit.png"
@@ -33,6 +44,40 @@ def test_table_and_figure(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert main(["audit", "--game", "worst-case", *_COMMON, *arguments]) == 0
     assert "No game contradicts the account" in capsys.readouterr().out
     assert picture.stat().st_size > 5000
+
+
+JOB = """
+[data]
+name = "digits"
+validation = "test"
+[model]
+steps = 4
+[space]
+learning_rate = [0.5, 2.0]
+[method]
+name = "noisy-best"
+shards = 2
+[budget]
+epsilon = 8
+delta = 1e-5
+"""
+
+
+def test_a_job_can_be_attacked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Another method, from the file that tunes with it; table, figure and trade-off curve of real trainings."""
+    pytest.importorskip("matplotlib")
+    job, picture = tmp_path / "job.toml", tmp_path / "job.png"
+    job.write_text(JOB)
+    common = ["audit", "--job", str(job), "--games", "20", "--workers", "1"]
+    assert main([*common, "--game", "ntnv", "--state", str(tmp_path / "games"), "--figure", str(picture)]) == 0
+    assert "No game contradicts the account" in capsys.readouterr().out
+    assert picture.stat().st_size > 5000
+    assert main([*common, "--game", "ntnv", "--state", str(tmp_path / "games"), "--json"]) == 0  # all played before
+    found = json.loads(capsys.readouterr().out)
+    assert (found["games"], found["judged"]) == (20, 10)
+    assert 0.0 <= found["epsilon_low"] <= found["epsilon"] <= 8.0
+    assert main([*common, "--game", "ntnv", "--delta", "1e-5"]) == 2
+    assert main([*common, "--game", "etcv"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -44,6 +89,12 @@ def test_table_and_figure(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
         (["--game", "etcv", *_COMMON, "--delta", "1e-5", "--games", "2.5"], "whole number"),
         (["--game", "etcv", *_COMMON, "--delta", "1e-5", "--games", "1e6", "--confidence", "1"], "'confidence'"),
         (["--game", "ntnv", *_COMMON, "--delta", "1e-5", "--games", "100"], "dpsgd:RATE,NOISE,STEPS"),
+        (
+            ["--game", "ntcv", "--base", "dpsgd:0.1,1,5", "--runs", "geometric:2", "--delta", "1e-5", "--games", "6"],
+            "at",
+        ),
+        (["--game", "etcv", "--games", "1e6"], "--base, --runs and --delta"),
+        (["--game", "ntnv", "--job", "missing.toml", "--games", "100"], "cannot be read"),
         (["--game", "etcv", "--base", "gdp", "--runs", "geometric:10", "--delta", "1e-5", "--games", "9"], "base"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Targets of the choosing side: exact samplers, permute-and-flip, the sparse vector, the vote.
+"""Targets of the choosing side: exact samplers, permute-and-flip, the sparse vector.
 
 Each draws from the code that methods use, with randomness by label; worlds are neighbouring inputs that stretch the
 sensitivity fully. What the attacker sees is what is released: a noisy number or the index that was chosen.
@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from dptune.accounting import DiscreteGaussian, PureDp
 from dptune.accounting.shards import permute_and_flip, sparse_vector
-from dptune.accounting.voting import RingVote
 from dptune.audit.implementations import Target
 from dptune.methods._shards import UNIT
 from dptune.methods.exact import Bits
 from dptune.methods.threshold import Gate
 from dptune.sealed.randomness import Randomness
 
-__all__ = ["discrete_gaussian", "discrete_laplace", "flipped", "sparse", "vote"]
+__all__ = ["discrete_gaussian", "discrete_laplace", "flipped", "sparse"]
 
 Array = NDArray[np.float64]
 Once = Callable[[int, Bits], float]
@@ -64,14 +63,3 @@ def sparse(budget: float = 3.0) -> Target:
         return float(passed == 1)
 
     return Target("sparse vector", sparse_vector(budget, 1.0, 1).cost, _repeated(once), (0.5,))
-
-
-def vote(sigma: Fraction = Fraction(1)) -> Target:
-    """One client of three changes its vote; the winner of the noisy sums is seen."""
-    totals = ([1, 2, 0], [2, 1, 0])
-
-    def once(world: int, bits: Bits) -> float:
-        noisy = [total + bits.discrete_gaussian(sigma) for total in totals[world]]
-        return float(noisy[0] - noisy[1])
-
-    return Target("vote", RingVote(3, 1, 1, float(sigma), 1), _repeated(once), (-2.5, -0.5, 0.5, 1.5, 2.5, 3.5))

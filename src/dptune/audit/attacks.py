@@ -1,8 +1,9 @@
 """An attack on empty training: a score chosen by the attacker, an event, and the machine that plays it.
 
 A score is an order of pieces of the line of places (``outcomes``), lowest rank first; inside a piece outputs with a
-higher likelihood ratio rank higher. :func:`play` draws the winner of every game by inversion, one uniform a game,
-and lets the attacker look at the output alone. It never samples counts from probabilities; those are known too
+higher likelihood ratio rank higher. :func:`play` draws the winner of every game by inversion, one uniform a game (fast
+where an output known to the width of a small cell decides, exactly elsewhere: ``_interpolated``), and lets the
+attacker look at the output alone. It never samples counts from probabilities; those are known too
 (:meth:`Attack.rates`), but serve planning and tests only.
 """
 
@@ -14,12 +15,12 @@ import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dptune.accounting.runs import Runs
+from dptune.audit._interpolated import Interpolated
 from dptune.audit.inversion import winning_complement
 from dptune.audit.outcomes import Lookup, Outcomes
 from dptune.audit.statistics import Counts
@@ -28,8 +29,8 @@ __all__ = ["Attack", "play"]
 
 Array = NDArray[np.float64]
 
-_CHUNK = 1 << 16
-_BATCH = 1 << 22  # games between two counters of the generator
+_CHUNK = 1 << 15  # fits the processor's cache
+_BATCH = 1 << 22  # games of one stream of the generator
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,34 +102,44 @@ class Attack:
 
         return draw
 
+    def piece(self, world: int) -> Callable[[Array], Array]:
+        """A function from uniforms to the rank of the piece they fall in (-1: the public default)."""
+        below, _ = self._ranks(world)
+        find = Lookup(below)
+
+        def rank(v: Array) -> Array:
+            c = winning_complement(self.runs, v)
+            return np.asarray(np.where(np.isnan(c), -1, find(1.0 - np.nan_to_num(c))), dtype=float)
+
+        return rank
+
     def guess(self, place: Array) -> NDArray[np.bool_]:
         """Whether the attacker accuses, from the released output alone."""
         return place < self.mark if self.top else place >= self.mark
 
 
-def _count(attack: Attack, key: tuple[int, int], world: int, block: int, games: int) -> int:
-    """Play one block; its randomness is a function of (key, world, block)."""
-    source = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64), counter=[0, 0, world, block]))
-    draw, hits = attack.winners(world), 0
+def _count(attack: Attack, table: Interpolated, entropy: int, world: int, block: int, games: int) -> int:
+    """Play one block; its randomness is a function of (entropy, world, block)."""
+    seed = np.random.SeedSequence(entropy, spawn_key=(world, block))
+    source = np.random.Generator(np.random.SFC64(seed))
+    draw, uniforms, hits = table.drawer(_CHUNK), np.empty(_CHUNK), 0
     for start in range(0, games, _CHUNK):
-        v = source.random(min(_CHUNK, games - start))
+        v = source.random(out=uniforms[: min(_CHUNK, games - start)])
         hits += int(np.count_nonzero(attack.guess(draw(v))))
     return hits
 
 
 def play(attack: Attack, games: int, seed: int | None = None, threads: int | None = None) -> Counts:
     """Play ``games`` in each world. Randomness is the operating system's; a fixed ``seed`` is for tests alone."""
-    words = (
-        secrets.token_bytes(16) if seed is None else np.random.SeedSequence(seed).generate_state(2, np.uint64).tobytes()
-    )
-    key = (int.from_bytes(words[:8], "little"), int.from_bytes(words[8:], "little"))
+    entropy = secrets.randbits(256) if seed is None else seed
     blocks = math.ceil(games / _BATCH)
     sizes = [min(_BATCH, games - block * _BATCH) for block in range(blocks)]
     jobs = [(world, block, size) for world in (0, 1) for block, size in enumerate(sizes)]
+    tables = [Interpolated(attack.winners(world), attack.piece(world), attack.mark) for world in (0, 1)]
     hits = {0: 0, 1: 0}
     with ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1)) as pool:
         for (world, _, _), found in zip(
-            jobs, pool.map(lambda job: partial(_count, attack, key)(*job), jobs), strict=True
+            jobs, pool.map(lambda job: _count(attack, tables[job[0]], entropy, *job), jobs), strict=True
         ):
             hits[world] += found
     return Counts(hits[attack.tested], hits[1 - attack.tested], games)

@@ -7,23 +7,33 @@ the attacker. Too few games for the asked confidence are refused before any is p
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dptune.audit.attacks import Attack, play
 from dptune.audit.etcv import etcv_attack
-from dptune.audit.games import EMPTY, Game
+from dptune.audit.games import EMPTY, Game, Played
 from dptune.audit.statistics import EmpiricalBound, empirical_bound, expected_bound, games_needed
 from dptune.audit.worst_case import three_block_attack, worst_case_attack
 from dptune.errors import InvalidInput
 
-__all__ = ["Audit", "audit", "expected_of", "games_for", "plan_attack"]
+__all__ = ["Audit", "Curve", "audit", "curve_of", "expected_of", "games_for", "plan_attack"]
+
+Array = NDArray[np.float64]
+Curve = tuple[Array, Array, bool]
+"""Measured levels and powers of an attack, and whether the data with the record is the tested side."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found. ``bound.low`` holds with the game's confidence; ``expected`` is what theory foretold."""
+    """What an audit found. ``bound.low`` holds with the game's confidence; ``expected`` is what theory foretold.
 
-    game: Game
+    ``curve`` is the attack's measured trade-off, for a figure; None where it has not been measured.
+    """
+
+    game: Played
     attack: str
     bound: EmpiricalBound
     expected: float
@@ -31,6 +41,7 @@ class Audit:
     certificate: float
     upper: float
     seconds: float
+    curve: Curve | None = field(default=None, compare=False, repr=False)
 
     @property
     def broken(self) -> bool:
@@ -49,10 +60,22 @@ class Audit:
             "epsilon": self.upper,
             "delta": self.game.delta,
             "games": self.game.games,
+            "judged": self.bound.counts.games,
             "hits": [self.bound.counts.tested, self.bound.counts.other],
+            "event_interval": [self.bound.low, self.bound.high],
             "confidence": self.game.confidence,
             "seconds": self.seconds,
         }
+
+
+def curve_of(without: Array, with_it: Array, forward: bool = True) -> Curve:
+    """Levels and powers of the events "the statistic is at most t", from released statistics of both worlds."""
+    ends = [np.sort(values[~np.isnan(values)]) for values in (without, with_it)]
+    pooled = np.sort(np.concatenate(ends))
+    marks = pooled[np.unique(np.linspace(0, len(pooled) - 1, 400).astype(np.int64))] if len(pooled) else pooled
+    found = zip(ends, (without, with_it), strict=True)
+    level, power = (np.searchsorted(part, marks, side="right") / len(values) for part, values in found)
+    return level, power, forward
 
 
 def plan_attack(game: Game) -> Attack:
@@ -70,6 +93,8 @@ def expected_of(game: Game, attack: Attack) -> float:
 
 def games_for(game: Game, target: float) -> int:
     """How many games per world are expected to show more than ``target``."""
+    if game.name not in EMPTY:
+        raise InvalidInput(f"Nobody can foretell what {game.name} shows on real trainings; state 'games' and see.")
     quick = etcv_attack if game.name == "etcv" else three_block_attack
 
     def expected(games: int) -> float:

@@ -7,19 +7,49 @@ which is ours.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from dptune._validate import integer, real
 from dptune.accounting import Cost, Runs, select
+from dptune.accounting.literature import Bound, published
 from dptune.errors import InvalidInput
 
-__all__ = ["EMPTY", "NAMES", "TRAINED", "Game"]
+__all__ = ["EMPTY", "NAMES", "TRAINED", "Game", "Played"]
 
 EMPTY = ("etcv", "worst-case")  # empty training: the model is pure noise
 TRAINED = ("ntnv", "ntcv")  # normal training: models are really trained
 NAMES = (*EMPTY, *TRAINED)
 
 _MOST = 10**12
+
+
+class Played(Protocol):
+    """What a verdict needs to know of a game, whoever played it."""
+
+    @property
+    def name(self) -> str:
+        """One of ``NAMES``."""
+
+    @property
+    def delta(self) -> float:
+        """The delta of the statement."""
+
+    @property
+    def games(self) -> int:
+        """How many were played in each world."""
+
+    @property
+    def confidence(self) -> float:
+        """The probability with which the lower bound holds."""
+
+    @property
+    def cost(self) -> Cost:
+        """What the account charges for the release."""
+
+    def published(self) -> Mapping[str, Bound]:
+        """Published bounds by name."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +80,10 @@ class Game:
     def cost(self) -> Cost:
         """What the account charges for the released winner."""
         return select(self.base, self.runs)
+
+    def published(self) -> Mapping[str, Bound]:
+        """Published bounds on the released winner."""
+        return published(self.base, self.runs, self.delta)
 
     def base_epsilon(self) -> float:
         """The epsilon of one run."""

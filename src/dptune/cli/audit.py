@@ -11,15 +11,17 @@ import typer
 from dptune.accounting.runs import parse_runs
 from dptune.audit import Audit, Game
 from dptune.audit import audit as conduct
-from dptune.audit.auditor import plan_attack
+from dptune.audit.auditor import games_for, plan_attack
 from dptune.audit.games import NAMES, TRAINED
 from dptune.audit.report import figure as draw
-from dptune.audit.report import rows
+from dptune.audit.report import rows, trade_off
 from dptune.cli._expressions import parse_base
 from dptune.cli._output import print_json, print_rows
 from dptune.errors import InvalidInput
 
 __all__ = ["audit"]
+
+_CURVE = 200_000
 
 
 def _games(value: float) -> int:
@@ -30,44 +32,98 @@ def _games(value: float) -> int:
 
 def audit(
     game: Annotated[str, typer.Option(help=" | ".join(NAMES))],
-    base: Annotated[
-        str, typer.Option(help="gdp:MU | gaussian:NOISE | dpsgd:RATE,NOISE,STEPS | laplace:SCALE | pure:EPS")
-    ],
-    runs: Annotated[
-        str, typer.Option(help="geometric:MEAN | logarithmic:MEAN | poisson:MEAN | tnb:SHAPE,MEAN | binomial:N,P")
-    ],
-    delta: Annotated[float, typer.Option(help="The delta of the statement, for example 1e-5.")],
     games: Annotated[
-        float, typer.Option(help="Games per world, for example 1e7 (thousands where models are trained).")
-    ],
+        float | None, typer.Option(help="Games per world, for example 1e7 (thousands where models are trained).")
+    ] = None,
+    target: Annotated[
+        float | None, typer.Option(help="In place of games: how many are expected to show this epsilon? Plays none.")
+    ] = None,
+    base: Annotated[
+        str | None, typer.Option(help="gdp:MU | gaussian:NOISE | dpsgd:RATE,NOISE,STEPS | laplace:SCALE | pure:EPS")
+    ] = None,
+    runs: Annotated[
+        str | None,
+        typer.Option(help="geometric:MEAN | logarithmic:MEAN | poisson:MEAN | tnb:SHAPE,MEAN | binomial:N,P"),
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="The delta of the statement, for example 1e-5.")] = None,
+    job: Annotated[
+        Path | None,
+        typer.Option(help="A tuning job (TOML) to attack instead of base and runs: any method, any trainer."),
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Probability that the lower bound holds.")] = 0.95,
     data: Annotated[str, typer.Option(help="Records to train on (ntnv, ntcv): digits or mnist.")] = "digits",
     state: Annotated[
         Path | None, typer.Option(help="File to continue from after an interruption (ntnv, ntcv).")
     ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that share the games (ntnv, ntcv).")] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw bounds and trade-off curve into this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Attack private selection: a lower bound from games, a certificate from theory, the account's upper bound."""
-    described = Game(game, parse_base(base), parse_runs(runs), delta, _games(games), confidence)
-    if figure is not None and game in TRAINED:
-        raise InvalidInput("'figure' draws games on empty training; leave it out for ntnv and ntcv.")
+    if game not in NAMES:
+        raise InvalidInput(f"'game' must be one of {', '.join(NAMES)}; got {game!r}.")
     if figure is not None and not figure.parent.is_dir():
         raise InvalidInput(f"'figure' cannot be written: there is no folder {figure.parent}.")
-    found = _trained(described, data, state, quiet=as_json) if game in TRAINED else conduct(described)
-    if figure is not None:
-        draw([found], plan_attack(described), figure)
+    if (games is None) == (target is None):
+        raise InvalidInput("State either --games (how many to play per world) or --target (how many would be needed).")
+    count = 1 if games is None else _games(games)
+    if job is not None:
+        if (base, runs, delta, target) != (None,) * 4 or game not in TRAINED:
+            raise InvalidInput(
+                "'job' is for ntnv and ntcv, and says the rest itself: leave out base, runs, delta and target."
+            )
+        title, found = f"{game}: {job}", _job(job, game, count, confidence, state, workers, as_json)
+    else:
+        if base is None or runs is None or delta is None:
+            raise InvalidInput("An audit needs --base, --runs and --delta, or --job with a tuning job.")
+        described = Game(game, parse_base(base), parse_runs(runs), delta, count, confidence)
+        if target is not None:
+            _needed(described, target, as_json)
+            return
+        title = f"{game}: epsilon at delta {delta:g}, {described.base}, {described.runs}"
+        found = _trained(described, data, state, workers, as_json) if game in TRAINED else conduct(described)
+        if figure is not None and found.curve is None:
+            draw([found], trade_off(plan_attack(described), _CURVE), figure)
+    if figure is not None and found.curve is not None:
+        draw([found], found.curve, figure)
     if as_json:
         print_json(found.summary())
         return
-    print_rows(
-        f"{game}: epsilon at delta {delta:g}, {described.base}, {described.runs}", ["", "epsilon", ""], rows(found)
-    )
+    print_rows(title, ["", "epsilon", ""], rows(found))
     verdict = "The games CONTRADICT the account." if found.broken else "No game contradicts the account."
     print(f"{verdict} {found.seconds:.1f} s.")
 
 
-def _trained(game: Game, data: str, state: Path | None, quiet: bool) -> Audit:
+def _needed(game: Game, target: float, as_json: bool) -> None:
+    needed = games_for(game, target)
+    if as_json:
+        print_json({"game": game.name, "target": target, "games": needed, "confidence": game.confidence})
+        return
+    print(f"{needed:g} games per world of {game.name} are expected to show more than {target:g}.")
+
+
+def _trained(game: Game, data: str, state: Path | None, workers: int | None, quiet: bool) -> Audit:
     from dptune.audit.training_games import play_training  # noqa: PLC0415 - loads the training engines
 
-    return play_training(game, data, state, progress=not quiet)
+    return play_training(game, data, state, progress=not quiet, workers=workers)
+
+
+def _job(
+    path: Path, game: str, games: int, confidence: float, state: Path | None, workers: int | None, quiet: bool
+) -> Audit:
+    from dptune.audit.canaries import CanaryMargin, canary_for, with_record  # noqa: PLC0415 - loads the engines
+    from dptune.audit.tuning_games import TuningGame, play_tuning  # noqa: PLC0415 - the same
+    from dptune.cli._job import load_data, make_budget, read_job  # noqa: PLC0415 - the same
+    from dptune.cli._tuning import make_plan, make_trainer  # noqa: PLC0415 - the same
+    from dptune.training import Dataset  # noqa: PLC0415 - the same
+
+    job = read_job(path)
+    records, public = load_data(job)
+    if not isinstance(records, Dataset):
+        raise InvalidInput("A canary needs a dptune Dataset; for other data play dptune.audit.tuning_games.TuningGame.")
+    trainer = make_trainer(job, records, public)
+    plan, _ = make_plan(job, records, trainer, make_budget(job))
+    canary = canary_for(records)
+    worlds = (records, with_record(records, canary))
+    described = TuningGame(game, plan, trainer, worlds, CanaryMargin(canary), games, confidence)
+    return play_tuning(described, state, progress=not quiet, workers=workers)

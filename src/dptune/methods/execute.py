@@ -20,7 +20,7 @@ from dptune.methods.exact import Bits
 from dptune.methods.lines import settle
 from dptune.methods.parts import part_from_json, records, size
 
-__all__ = ["fit_trial"]
+__all__ = ["check_cost", "fit_trial"]
 
 _GRID = 2**20
 
@@ -34,9 +34,7 @@ def fit_trial(
     trial's label); ``start`` is the model to continue from, if the trial asks for a warm start.
     """
     trial = settle(trainer, trial)  # not admitted under its line: failed, whatever the records
-    declared = trial.extra.get("cost")
-    if declared is not None and trainer.cost(trial.params).describe() != declared:
-        raise InvalidInput("The trainer declares another cost than the one in the plan; plan again with this trainer.")
+    check_cost(trainer, trial)
     # An empty part is trained on like any other: failing on it would show one record's presence, unpaid.
     training = records(trial.part, data, randomness)
     source = randomness.generator(*trial.seed_label) if rng is None else rng
@@ -56,6 +54,13 @@ def fit_trial(
         bits = Bits(randomness, *trial.seed_label, "score")
         count = Fraction(math.floor(count) + bits.discrete_gaussian(noise))
     return model, float(count / Fraction(validation["denominator"]))
+
+
+def check_cost(trainer: Any, trial: Trial) -> None:
+    """Refuse a trainer that no longer declares what the plan paid for."""
+    declared = trial.extra.get("cost")
+    if declared is not None and trainer.cost(trial.params).describe() != declared:
+        raise InvalidInput("The trainer declares another cost than the one in the plan; plan again with this trainer.")
 
 
 def correct(model: Any, data: Any) -> Fraction:

@@ -117,7 +117,8 @@ def descend(
     parameters = np.stack(begin).astype(engine.dtype)
     noises: list[Noise] = [(SecureNoise if first.secure else FastNoise)(key, engine.dimension) for key in keys]
     sizes = [len(data)] * len(keys) if parts is None else [len(part) for part in parts]
-    samplers = [PoissonSampler(k, n, s.sampling_rate) for k, n, s in zip(keys, sizes, settings, strict=True)]
+    drawn = zip(keys, sizes, settings, strict=True)
+    samplers = [PoissonSampler(k, n, s.sampling_rate, s.steps) for k, n, s in drawn]
     scales = [s.noise_multiplier * s.clip_norm for s in settings]
     clips = np.array(
         [

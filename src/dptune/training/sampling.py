@@ -20,13 +20,13 @@ _BLOCK = 16_384
 
 
 class PoissonSampler:
-    """The batches of one run: a function of (run, step)."""
+    """The batches of one run of at most ``steps`` steps: a function of (run, step)."""
 
-    def __init__(self, key: RunKey, records: int, rate: float) -> None:
+    def __init__(self, key: RunKey, records: int, rate: float, steps: int = 1024) -> None:
         self._key = key.child("batches")
         self._records = _validate.integer("records", records, 0)
         self._rate = _validate.real("sampling_rate", rate, 0.0, 1.0, low_open=True)
-        self._steps = int(max(1, min(1024, _BLOCK // max(1.0, records * rate))))
+        self._steps = int(max(1, min(1024, steps, _BLOCK // max(1.0, records * rate))))
         self._block = -1
         self._heads = np.empty(0, np.int64)
         self._ends = np.zeros(self._steps + 1, np.int64)

@@ -1,0 +1,113 @@
+"""The record that the attacker plants, and how he looks for it in what is released.
+
+A canary lights a feature that no record uses, so its gradient points where no other does and nothing but noise hides
+it; it is bright enough to be clipped, and not so bright that one step teaches it to the model for good. Where every
+feature is in use the canary is the largest record with a wrong label. The attacker's statistic is the margin of the
+canary's label, in units of one clipped gradient of the released configuration.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptune.errors import InvalidInput
+from dptune.training import Dataset, Fitted, fit_many
+
+__all__ = ["Attacker", "CanaryMargin", "Controlled", "canary_for", "with_record"]
+
+Attacker = Callable[[Mapping[str, Any], Any], float]
+"""From released parameters and model (None: none was released) to a number; larger speaks for the record."""
+
+_BRIGHTNESS = 10.0
+
+
+def canary_for(data: Dataset) -> Dataset:
+    """One record that stands apart from those of ``data``."""
+    if len(data) == 0:
+        raise InvalidInput("A canary stands apart from other records; there are none.")
+    dark = np.flatnonzero(~data.x.any(axis=0))
+    if len(dark):
+        x = np.zeros((1, data.x.shape[1]), data.x.dtype)
+        x[0, dark[0]] = _BRIGHTNESS
+        return Dataset(x, np.zeros(1, np.int64), data.classes)
+    largest = int(np.argmax(np.einsum("nd,nd->n", data.x, data.x)))
+    return Dataset(data.x[[largest]], (data.y[[largest]] + 1) % data.classes, data.classes)
+
+
+def with_record(data: Dataset, record: Dataset) -> Dataset:
+    """The data with one more record, at the end."""
+    return Dataset(
+        np.concatenate([data.x, record.x.astype(data.x.dtype)]), np.append(data.y, record.y), data.classes, data.name
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class CanaryMargin:
+    """How far the canary's label leads the other labels, on average, in the released model.
+
+    For softmax regression this is the projection of the weights on the canary's first gradient. The released learning
+    rate, clip norm and batch size are public, so they are divided out.
+    """
+
+    canary: Dataset
+
+    def __call__(self, params: Mapping[str, Any], model: Any) -> float:
+        if model is None:
+            return -math.inf
+        outputs = _outputs(model, self.canary.x)[0]
+        label = int(self.canary.y[0])
+        margin = float(outputs[label] - np.delete(outputs, label).mean())
+        step = _named(params, "learning_rate", "lr") * _named(params, "clip_norm", "clip")
+        return margin * _named(params, "batch_size") / step if math.isfinite(margin) else -math.inf
+
+
+def _named(params: Mapping[str, Any], *names: str) -> float:
+    return next((float(params[name]) for name in names if name in params), 1.0)
+
+
+def _outputs(model: Any, x: NDArray[Any]) -> NDArray[np.float64]:
+    """One row of class outputs a record: ``logits``, a torch module's call, or scikit-learn's scores."""
+    if callable(getattr(model, "logits", None)):
+        return np.asarray(model.logits(x), dtype=float)
+    if callable(getattr(model, "state_dict", None)):
+        import torch  # noqa: PLC0415 - the model is a torch module, so it is there
+
+        with torch.no_grad():
+            return np.asarray(model(torch.as_tensor(x, dtype=torch.float32)).numpy(), dtype=float)
+    for name in ("decision_function", "predict_log_proba", "predict_proba"):
+        if callable(getattr(model, name, None)):
+            scores = np.asarray(getattr(model, name)(x), dtype=float)
+            return np.stack([-scores, scores], axis=1) if scores.ndim == 1 else scores
+    raise InvalidInput(
+        f"The attacker cannot read a {type(model).__name__}: it has no logits, decision_function or predict_proba. "
+        "Give the game an attacker of your own: a function of (params, model)."
+    )
+
+
+@dataclass(frozen=True)
+class Controlled:
+    """A trainer whose score the attacker controls: his own statistic, squeezed into (0, 1) in the same order."""
+
+    trainer: Any
+    attacker: Attacker
+
+    def cost(self, params: Mapping[str, Any]) -> Any:
+        return self.trainer.cost(params)
+
+    def fit(self, params: Mapping[str, Any], data: Any, rng: Any, *, start: Any = None) -> tuple[Any, float]:
+        fitted = self.trainer.fit(params, data, rng, **({} if start is None else {"start": start}))
+        return fitted[0], self._score(params, fitted[0])
+
+    def fit_many(self, params: Sequence[Mapping[str, Any]], data: Any, rngs: Sequence[Any]) -> list[Fitted]:
+        fitted = fit_many(self.trainer, params, data, rngs)
+        return [Fitted(model, self._score(one, model)) for one, (model, _) in zip(params, fitted, strict=True)]
+
+    def _score(self, params: Mapping[str, Any], model: Any) -> float:
+        seen = self.attacker(params, model)
+        return 0.5 + 0.5 * seen / (1.0 + abs(seen)) if math.isfinite(seen) else -math.inf
