@@ -87,8 +87,8 @@ class HalfNoise(FastNoise):
 class SameNoise(FastNoise):
     """Uses the noise of the first step at every step."""
 
-    def sample(self, step: int) -> Any:
-        return super().sample(0)
+    def add(self, total: Any, scale: float, step: int) -> None:
+        super().add(total, scale, 0)
 
 
 class Unclipped(NumpyEngine):
