@@ -198,6 +198,7 @@ def test_an_edited_plan_is_refused(
         terms["plan"]["cost"] = {"cost": "pure", "epsilon": 0.01}
         connection.execute("UPDATE facts SET value = ? WHERE name = 'terms'", (json.dumps(terms),))
         connection.execute("UPDATE facts SET value = '\"open\"' WHERE name = 'state'")
+    shutil.rmtree(tmp_path / "run" / "release")
     before = ledger.head
     assert main(["resume", str(tmp_path / "run")]) == 2
     assert "its settings cost" in capsys.readouterr().err
