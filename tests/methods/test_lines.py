@@ -11,7 +11,19 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
 
-from dptune.accounting import Binomial, Cost, DpSgd, Geometric, RenyiLine, cost_from_json, disjoint, mixture, select
+from dptune.accounting import (
+    Binomial,
+    Cost,
+    DpSgd,
+    Gaussian,
+    Geometric,
+    RenyiLine,
+    cost_from_json,
+    disjoint,
+    mixture,
+    parallel,
+    select,
+)
 from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.methods import Adaptive, Budget, Line, RandomStopping, Subset, fit_trial, plan_from_json
 from dptune.methods.base import Plan, Trial
@@ -126,6 +138,20 @@ def test_a_candidate_above_the_line_is_not_admitted() -> None:
     listed = Space(rate=Choice(0.005, 0.05), steps=Choice(400), lr=Choice(0.5)).grid()
     with pytest.raises(InvalidInput, match="above the line"):
         RandomStopping(listed, Geometric(3), costs=line).plan(BUDGET, Fixed())
+
+
+def test_a_score_that_is_part_of_the_declared_cost_stays_under_the_line_too() -> None:
+    """Training and a noisy count on disjoint records: the larger curve decides, here that of the count."""
+
+    class Scored(Trainer):
+        def cost(self, params: dict[str, Any]) -> Cost:
+            return parallel(super().cost(params), Gaussian(5.0))
+
+    params = {"rate": 0.01, "steps": 50, "lr": 0.5}
+    found = admit(Scored(), params, RenyiLine(1.0 / 49.0, ORDERS))
+    assert found == admit(Trainer(), params, RenyiLine(1.0 / 49.0, ORDERS))
+    with pytest.raises(InvalidInput, match="No noise"):
+        admit(Scored(), params, RenyiLine(1.0 / 51.0, ORDERS))
 
 
 def test_what_a_line_refuses() -> None:

@@ -19,7 +19,7 @@ from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 from scipy.special import gammaln, logsumexp
 
 from dptune.accounting._profiles import Array
-from dptune.accounting.combination import Compose
+from dptune.accounting.combination import Compose, Parallel
 from dptune.accounting.cost import Cost
 from dptune.accounting.lines import RenyiLine
 from dptune.accounting.mechanisms import DiscreteGaussian, DpSgd, Gaussian, Gdp, Laplace, PureDp
@@ -94,6 +94,8 @@ def _curve(  # noqa: PLR0911 - one return for each mechanism
         return np.asarray(base.slope * known[np.searchsorted(known[:-1], a)])
     if isinstance(base, Compose):
         return np.asarray(np.sum([_curve(part, orders) for part in base.parts], axis=0))
+    if isinstance(base, Parallel):  # Koskela and Kulkarni, appendix E
+        return np.asarray(np.max([_curve(part, orders) for part in base.parts], axis=0))
     raise NotComparable(f"No Renyi curve is published for a {base.kind!r} base; the bound cannot be evaluated.")
 
 

@@ -112,7 +112,6 @@ def resume(
     if vault.facts().get("state") == "released":
         return load_release(folder, continued=False)
     check_trainer(trainer)
-    terms.plan.check()
     _check_generator(vault, trainer)
     return _Run(folder, vault, terms, trainer, data, executor or Processes(), beat).work()
 
@@ -199,6 +198,7 @@ class _Run:
         with self.vault.locked():
             if (self.folder / "release").is_dir():  # cut off between the release and its note
                 return self._close(load_release(self.folder))
+            self.terms.plan.check()  # what is charged is what the settings cost, whatever was stored
             randomness = self.vault.randomness()
             work = Work(self.trainer, self.data, randomness.secret(), self.vault.path)
             with self._workers(work) as session:

@@ -40,6 +40,8 @@ _REPLAYS = {
 ALWAYS = (
     "The trainer's declared cost covers everything that it returns, its score included, and whether it fails.",
     "Nothing but the files of the release leaves: the vault, its timing and its size stay with the curator.",
+    "Noise inside a training is drawn in floating point, unless its trainer does better; docs/sharp_edges.md lists "
+    "this and what else is not defended.",
 )
 
 
