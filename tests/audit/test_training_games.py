@@ -19,9 +19,10 @@ from dptune.audit.canaries import CanaryMargin, Controlled, canary_for, with_rec
 from dptune.audit.training_games import play_training, tuning_game, workshop
 from dptune.audit.tuning_games import TuningGame, play_tuning
 from dptune.errors import InvalidInput
+from dptune.executors import Processes
 from dptune.methods import Adaptive, NoisyBest, PrivateValidation, RandomStopping, Subset, Threshold, Vote
 from dptune.methods.base import Budget, Plan
-from dptune.sealed.randomness import Randomness
+from dptune.sealed import Randomness, run
 from dptune.spaces import Float, Space
 from dptune.training import Dataset, DpSgdTrainer, Mlp, Settings, TrainedModel, softmax, trainer
 
@@ -116,6 +117,16 @@ def test_a_function_can_be_the_trainer_and_a_network_the_model() -> None:
     plan = RandomStopping(RATES, Geometric(2)).plan(BUDGET, plain)
     game = TuningGame("ntcv", plan, plain, shop.worlds, CanaryMargin(shop.canary), 20)
     assert play_tuning(game, workers=1, randomness=SEEDED).bound.low <= plan.price()
+
+
+def test_a_game_is_what_a_sealed_run_would_do(tmp_path: Path) -> None:
+    """The same secret in a rehearsal with folders and a worker process: same parameters, same model."""
+    shop, fitter = workshop("digits"), _trainer()
+    plan = _plan("subset")
+    real = run(plan, fitter, shop.worlds[1], out=tmp_path / "run", seed=3, data_is="public", executor=Processes(1))
+    params, model = released(*Runner().run(plan, fitter, shop.worlds[1], Randomness.rehearsal(3))[:2])
+    assert params == real.params
+    assert (model.parameters == real.model.parameters).all()
 
 
 def test_stacked_games_are_those_of_single_trainings() -> None:

@@ -29,6 +29,8 @@ def rows(audit: Audit) -> list[list[str]]:
     game, bound = audit.game, audit.bound
     heuristic = gdp_reading(bound.counts, game.delta, game.confidence)
     seen = f"{bound.counts.tested} and {bound.counts.other} hits in {bound.counts.games:g} games per world"
+    if bound.counts.games != game.games:
+        seen += f" (of {game.games:g}; the others chose the threshold)"
     table = [
         ["one run, untuned", f"{audit.base_epsilon:.4f}", "what is usually reported"],
         ["shown by the games", f"{bound.low:.4f}", f"confidence {game.confidence:g}; {seen}"],
