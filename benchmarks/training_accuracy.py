@@ -139,7 +139,8 @@ def compare(seeds: int, names: list[str], chosen: str, given: int | None) -> Non
             test = stats.ttest_ind(ours, theirs, equal_var=False)
             low, high = test.confidence_interval(0.95)
             print(
-                f"{name}, {label}, {steps} steps, learning rate {rate:g}: dptune {ours.mean():.4f} (sd {ours.std(ddof=1):.4f}, {len(ours)} "
+                f"{name}, {label}, {steps} steps, learning rate {rate:g}: "
+                f"dptune {ours.mean():.4f} (sd {ours.std(ddof=1):.4f}, {len(ours)} "
                 f"seeds), Opacus {theirs.mean():.4f} (sd {theirs.std(ddof=1):.4f}, {seeds} seeds), difference "
                 f"{ours.mean() - theirs.mean():+.4f}, 95 % interval [{low:+.4f}, {high:+.4f}]; processor time "
                 f"{our_time.mean():.1f} s against {their_time.mean():.1f} s a run",
