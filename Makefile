@@ -33,6 +33,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/tightness.py
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/federated.py
+	@if [ -z "$$DPTUNE_DATA" ]; then echo "no training benchmarks: set DPTUNE_DATA (docs/training.md)"; else \
+	  $(BIN)/python benchmarks/training.py && \
+	  for what in compare table tune; do $(BIN)/python benchmarks/training_accuracy.py $$what || exit 1; done; fi
 	$(BIN)/python benchmarks/audit.py
 
 docs: $(VENV)/.dev

@@ -38,7 +38,7 @@ import numpy as np
 
 from dptune.training import Mlp, RunKey, Settings, descend, engine_for, load, noise, softmax
 from dptune.training._compiled import kernel
-from dptune.training.datasets import Dataset
+from dptune.training.datasets import Dataset, data_root
 from dptune.training.dpsgd import Engine
 from dptune.training.fused_engine import FusedEngine
 from dptune.training.models import adult_mlp, dp_hypo_cnn
@@ -262,6 +262,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tasks", default="cnn,mlp,tabular,logistic")
     options = parser.parse_args()
+    data_root()  # says what is missing before anything starts
     print(machine())
     context = mp.get_context("spawn")
     for name in options.tasks.split(","):

@@ -16,7 +16,7 @@ from dptune.training.dpsgd import Settings, descend
 from dptune.training.models import Mlp, softmax
 from dptune.training.noise import RunKey
 from dptune.training.numpy_engine import NumpyEngine
-from dptune.training.optimizers import Momentum
+from dptune.training.optimizers import Cosine, Momentum
 from dptune.training.sampling import PoissonSampler
 
 BASE = Settings(sampling_rate=0.2, noise_multiplier=1.5, steps=40, clip_norm=0.5, learning_rate=0.7, batch_size=20.0)
@@ -31,12 +31,19 @@ def with_(**changes: Any) -> Settings:
     return dataclasses.replace(BASE, **changes)
 
 
-def test_an_empty_data_set_walks_by_noise_alone_with_the_stated_variance() -> None:
-    """Steps on no records: the parameters are a sum of independent Gaussians of known size."""
+@pytest.mark.parametrize("model", [softmax(6, 3), Mlp(6, 3, (5,), "relu")])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_empty_data_set_walks_by_noise_alone_with_the_stated_variance(model: Mlp, compiled: bool) -> None:
+    """Steps on no records: the parameters are a sum of independent Gaussians of known size.
+
+    The kernel pads widths of 3 and 5 to 16: noise is on every parameter, and on nothing else.
+    """
     data, steps = records(0), 30
-    engine = NumpyEngine(softmax(6, 3))
+    engine = NumpyEngine(model, compiled=compiled)
     settings = with_(steps=steps)
-    ends = np.stack([descend(engine, data, [settings], [RunKey.rehearsal(seed)])[0] for seed in range(600)])
+    keys = [RunKey.rehearsal(seed) for seed in range(600)]
+    ends = np.stack([descend(engine, data, [settings], [key])[0] - engine.start(key) for key in keys])
+    assert ends.shape[1] == model.dimension
     deviation = 0.7 * 1.5 * 0.5 / 20.0 * np.sqrt(steps)
     assert abs(ends.std() / deviation - 1) < 6 / np.sqrt(2 * ends.size)
     per_coordinate = np.std(ends, axis=0) / deviation
@@ -64,6 +71,28 @@ def test_noiseless_run_equals_a_plain_loop_with_public_denominator() -> None:
         velocity = 0.9 * velocity + total / settings.batch_size
         parameters = parameters - settings.learning_rate * velocity
     np.testing.assert_allclose(got, parameters[0], rtol=1e-9)
+
+
+def test_candidates_of_a_stack_have_independent_noise() -> None:
+    engine = NumpyEngine(softmax(60, 30))
+    data = records(0, features=60, classes=30)
+    ends = descend(engine, data, [with_(steps=3)] * 4, [RunKey.rehearsal(seed) for seed in range(4)])
+    gram = np.corrcoef(np.stack(ends))
+    assert np.abs(gram - np.eye(4)).max() < 6 / np.sqrt(engine.dimension)
+
+
+def test_the_schedule_scales_every_step() -> None:
+    data, key = records(), RunKey.rehearsal(6)
+    settings = with_(noise_multiplier=0.0, steps=7, schedule=Cosine(warmup=0.3, floor=0.1))
+    engine = NumpyEngine(softmax(6, 3), double=True)
+    got = descend(engine, data, [settings], [key])[0]
+    sampler, parameters = PoissonSampler(key, len(data), settings.sampling_rate), engine.start(key)[None]
+    for step in range(7):
+        total = np.empty_like(parameters)
+        engine.clipped_sums(parameters, [sampler.batch(step)], np.array([settings.clip_norm]), total)
+        rate = settings.learning_rate * settings.schedule.factor(step, 7)
+        parameters = parameters - rate * total / settings.batch_size
+    np.testing.assert_allclose(got, parameters[0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -144,3 +173,7 @@ def test_shared_keys_and_mixed_stacks_are_refused() -> None:
         descend(engine, records(), [BASE, with_(steps=3)], [key, RunKey.rehearsal(2)])
     with pytest.raises(InvalidInput, match="double precision"):
         descend(engine, records(), [with_(secure=True)], [key])
+    with pytest.raises(InvalidInput, match=r"'noise_multiplier' of at least 0\.000976562"):
+        descend(NumpyEngine(softmax(6, 3), double=True), records(), [with_(secure=True, noise_multiplier=1e-4)], [key])
+    with pytest.raises(InvalidInput, match="its own part of the records"):
+        descend(engine, records(), [BASE], [key], None, [])

@@ -20,7 +20,7 @@ WATERMARK = "NO GUARANTEE"
 
 _RANDOMNESS = {
     "sealed": "32 bytes from the operating system, expanded by keyed BLAKE2b (one independent stream for each purpose; "
-    "numerical noise by Philox 4x64-10 under a secret 128-bit key). The bytes were destroyed at release.",
+    "numerical noise by Philox, 10 rounds, under a secret 128-bit key). The bytes were destroyed at release.",
     "rehearsal": "a fixed seed that anybody can repeat.",
 }
 _RULES = {

@@ -44,7 +44,7 @@ typedef struct {
 } Work __attribute__((aligned(64)));
 
 /* Room for one MLP: padded weights (w), transposed ones (t), gradients (g), inputs (a), derivatives (d). */
-enum { BLOCK = 96, MOST = 8, DEPTH = 128 };
+enum { BLOCK = 96, MOST = 8, DEPTH = 96 };
 typedef struct {
     int layers, tanh_;
     long width[MOST + 1], wide[MOST + 1];

@@ -35,6 +35,7 @@
 #define loss NAME(loss)
 #define mlp_sum NAME(mlp_sum)
 #define product NAME(product)
+#define begin NAME(begin)
 #define philox NAME(philox)
 #define join NAME(join)
 #define as_float NAME(as_float)
@@ -114,6 +115,7 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 #undef loss
 #undef mlp_sum
 #undef product
+#undef begin
 #undef philox
 #undef join
 #undef as_float

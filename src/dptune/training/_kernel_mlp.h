@@ -109,10 +109,12 @@ static void mlp_sum(const float *p, const float *x, const int64_t *y, const int6
     long at = 0;
     for (int l = 0; l < m->layers; l++) { /* padded copies of the weights, transposed ones for the way back */
         const long in = m->width[l], out = m->width[l + 1], wide = m->wide[l + 1], back = m->wide[l];
-        memset(m->w[l], 0, (size_t)(in * wide) * sizeof(float));
         memset(m->bias[l], 0, (size_t)wide * sizeof(float));
         memset(m->g[l], 0, (size_t)((in + 1) * wide) * sizeof(float));
-        for (long i = 0; i < in; i++) memcpy(m->w[l] + i * wide, p + at + i * out, (size_t)out * sizeof(float));
+        for (long i = 0; i < in; i++) {
+            memcpy(m->w[l] + i * wide, p + at + i * out, (size_t)out * sizeof(float));
+            for (long j = out; j < wide; j++) m->w[l][i * wide + j] = 0;
+        }
         memcpy(m->bias[l], p + at + in * out, (size_t)out * sizeof(float));
         if (l > 0) {
             memset(m->t[l], 0, (size_t)(out * back) * sizeof(float));

@@ -9,23 +9,35 @@ INLINE q8 product(q8 a, uint32_t b) {
 #endif
 }
 
-/* Philox4x32-10 (Salmon et al. 2011): eight counters at a time, 32-bit words in 64-bit lanes. */
-INLINE void philox(uint64_t first, uint64_t step, const uint64_t key[2], q8 out[4]) {
+/* Philox4x32-10 (Salmon et al. 2011): eight counters at a time, 32-bit words in 64-bit lanes. What all blocks of a step
+ * share is laid out once: the rounds' keys, then the constant words of the counter. */
+typedef struct {
+    q8 key[10][2], c1, c2, c3;
+} NAME(Stream);
+
+INLINE void begin(NAME(Stream) * s, const uint64_t key[2], uint64_t step) {
     const uint64_t low = 0xffffffffu;
-    q8 c0, c1, c2, c3;
-    c0 = ((q8){0, 1, 2, 3, 4, 5, 6, 7} + first) & low;
-    c2 = (q8){0} + (step & low);
-    c1 = (q8){0} + (key[1] & low); /* a second half of the key in the unused half of the counter */
-    c3 = (q8){0} + (key[1] >> 32);
     uint64_t k0 = key[0] & low, k1 = key[0] >> 32;
-    FULLY for (int round = 0; round < 10; round++) {
-        const q8 a = product(c0, 0xD2511F53u), b = product(c2, 0xCD9E8D57u);
-        c0 = (b >> 32) ^ c1 ^ k0; /* high halves hold leftovers from here on */
-        c1 = b;
-        c2 = (a >> 32) ^ c3 ^ k1;
-        c3 = a;
+    for (int round = 0; round < 10; round++) {
+        s->key[round][0] = (q8){0} + k0;
+        s->key[round][1] = (q8){0} + k1;
         k0 = (k0 + 0x9E3779B9u) & low;
         k1 = (k1 + 0xBB67AE85u) & low;
+    }
+    s->c1 = (q8){0} + (key[1] & low); /* a second half of the key in the unused half of the counter */
+    s->c2 = (q8){0} + (step & low);
+    s->c3 = (q8){0} + (key[1] >> 32);
+}
+
+INLINE void philox(uint64_t first, const NAME(Stream) * s, q8 out[4]) {
+    const uint64_t low = 0xffffffffu;
+    q8 c0 = ((q8){0, 1, 2, 3, 4, 5, 6, 7} + first) & low, c1 = s->c1, c2 = s->c2, c3 = s->c3;
+    FULLY for (int round = 0; round < 10; round++) {
+        const q8 a = product(c0, 0xD2511F53u), b = product(c2, 0xCD9E8D57u);
+        c0 = (b >> 32) ^ c1 ^ s->key[round][0]; /* high halves hold leftovers from here on */
+        c1 = b;
+        c2 = (a >> 32) ^ c3 ^ s->key[round][1];
+        c3 = a;
     }
     out[0] = c0 & low, out[1] = c1 & low, out[2] = c2 & low, out[3] = c3 & low;
 }
@@ -48,11 +60,11 @@ INLINE v16 minus_two_log(v16 x) {
 }
 
 /* Normals from 128 random bits a quadruple: 40-bit radius, 24-bit angle (Box-Muller); 64 values a block. */
-INLINE void normals(uint64_t first, uint64_t step, const uint64_t key[2], float *out) {
+INLINE void normals(uint64_t first, const NAME(Stream) * s, float *out) {
     q8 words[2][4];
     float radius[16];
-    philox(first, step, key, words[0]);
-    philox(first + 8, step, key, words[1]);
+    philox(first, s, words[0]);
+    philox(first + 8, s, words[1]);
     for (int pair = 0; pair < 4; pair += 2) {
         const u16 high = join(words[0][pair], words[1][pair]);
         const u16 low = join(words[0][pair + 1], words[1][pair + 1]);
@@ -82,9 +94,11 @@ INLINE void normals(uint64_t first, uint64_t step, const uint64_t key[2], float 
 static void fill_normals(const uint64_t *key, uint64_t step, float *out, int64_t count) {
     float block[64];
     int64_t i = 0;
-    for (; i + 64 <= count; i += 64) normals((uint64_t)i / 4, step, key, out + i);
+    NAME(Stream) s;
+    begin(&s, key, step);
+    for (; i + 64 <= count; i += 64) normals((uint64_t)i / 4, &s, out + i);
     if (i < count) {
-        normals((uint64_t)i / 4, step, key, block);
+        normals((uint64_t)i / 4, &s, block);
         memcpy(out + i, block, (size_t)(count - i) * sizeof(float));
     }
 }
@@ -92,16 +106,22 @@ static void fill_normals(const uint64_t *key, uint64_t step, float *out, int64_t
 /* total += scale * normals */
 static void add_normals(const uint64_t *key, uint64_t step, float scale, float *total, int64_t count) {
     float block[64];
-    for (int64_t i = 0; i < count; i += 64) {
-        const int64_t n = count - i < 64 ? count - i : 64;
-        normals((uint64_t)i / 4, step, key, block);
-        for (int64_t j = 0; j < n; j++) total[i + j] += scale * block[j];
+    int64_t i = 0;
+    NAME(Stream) s;
+    begin(&s, key, step);
+    for (; i + 64 <= count; i += 64) {
+        normals((uint64_t)i / 4, &s, block);
+        for (int j = 0; j < 64; j += 16) store(total + i + j, load(total + i + j) + load(block + j) * scale);
     }
+    if (i < count) normals((uint64_t)i / 4, &s, block);
+    for (int64_t j = 0; i + j < count; j++) total[i + j] += scale * block[j];
 }
 
 static void fill_words(const uint64_t *key, uint64_t step, uint64_t first, uint32_t *out) {
     q8 words[4];
-    philox(first, step, key, words);
+    NAME(Stream) s;
+    begin(&s, key, step);
+    philox(first, &s, words);
     for (int i = 0; i < 8; i++)
         for (int j = 0; j < 4; j++) out[i * 4 + j] = (uint32_t)words[j][i];
 }
