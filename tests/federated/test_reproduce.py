@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -50,11 +49,8 @@ def test_candidates_trained_together_equal_candidates_trained_alone() -> None:
 
 
 @pytest.mark.slow
-def test_figure_4_on_adult() -> None:
-    pytest.importorskip("dptune.training.datasets", reason="the trainers are not installed")
-    root = Path(os.environ.get("DPTUNE_DATA", "../shared/data"))
-    if not (root / "adult").exists():
-        pytest.skip("the Adult files are not there; set DPTUNE_DATA")
+def test_figure_4_on_adult(data_root: Path) -> None:
+    assert (data_root / "adult").is_dir()
     table = hype_fig4(datasets=["adult"], clients=[50], partitions=["iid"], epsilons=[3.0], repetitions=5)
     (row,) = table.as_dicts()
     assert float(row["opt"]) > 0.83

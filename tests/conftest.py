@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-_BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
+_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 @pytest.fixture
