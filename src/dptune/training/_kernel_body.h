@@ -43,6 +43,7 @@
 #define normals NAME(normals)
 #define fill_normals NAME(fill_normals)
 #define add_normals NAME(add_normals)
+#define descend NAME(descend)
 #define fill_words NAME(fill_words)
 
 
@@ -123,4 +124,5 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 #undef normals
 #undef fill_normals
 #undef add_normals
+#undef descend
 #undef fill_words
