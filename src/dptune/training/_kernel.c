@@ -23,6 +23,7 @@ typedef uint32_t u16 __attribute__((vector_size(64)));
 typedef uint32_t u8 __attribute__((vector_size(32)));
 typedef uint64_t q8 __attribute__((vector_size(64)));
 typedef float v8f __attribute__((vector_size(32)));
+typedef float v4f __attribute__((vector_size(16)));
 typedef double d8 __attribute__((vector_size(64)));
 typedef double d8u __attribute__((vector_size(64), aligned(8), may_alias));
 
@@ -44,9 +45,10 @@ typedef struct {
 } Work __attribute__((aligned(64)));
 
 /* Room for one MLP: padded weights (w), transposed ones (t), gradients (g), inputs (a), derivatives (d). */
-enum { BLOCK = 96, MOST = 8, DEPTH = 96 };
+enum { BLOCK = 288, MOST = 8, DEPTH = 96 };
 typedef struct {
     int layers, tanh_;
+    long block; /* records at a time: at most BLOCK, and fewer if their inputs would fill the second cache */
     long width[MOST + 1], wide[MOST + 1];
     float *w[MOST], *t[MOST], *g[MOST], *bias[MOST], *a[MOST], *d[MOST];
     int64_t label[BLOCK];
@@ -56,13 +58,15 @@ typedef struct {
 /* Lay out the room for given widths; returns zero without memory. */
 static int plan(Mlp *m) {
     size_t size = 0;
+    m->block = m->width[0] > 256 ? BLOCK / 3 : BLOCK;
     for (int pass = 0; pass < 2; pass++) {
         float *next = m->room;
         size = 0;
         for (int l = 0; l < m->layers; l++) {
             const long in = m->width[l], step = l ? m->wide[l] : in, out = m->wide[l + 1];
             float **part[6] = {&m->w[l], &m->bias[l], &m->g[l], &m->t[l], &m->a[l], &m->d[l]};
-            const long floats[6] = {in * out, out, (in + 1) * out, l ? m->width[l + 1] * step : 0, BLOCK * step, BLOCK * out};
+            const long floats[6] = {in * out, out, (in + 1) * out, l ? m->width[l + 1] * step : 0, m->block * step,
+                                    m->block * out};
             for (int k = 0; k < 6; k++) {
                 const size_t padded = (size_t)(floats[k] + 31) / 16 * 16;
                 if (pass) *part[k] = next, next += padded;
