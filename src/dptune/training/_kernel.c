@@ -45,7 +45,7 @@ typedef struct {
 } Work __attribute__((aligned(64)));
 
 /* Room for one MLP: padded weights (w), transposed ones (t), gradients (g), inputs (a), derivatives (d). */
-enum { BLOCK = 288, MOST = 8, DEPTH = 96 };
+enum { BLOCK = 288, MOST = 8, DEPTH = 96, AHEAD = 3 };
 typedef struct {
     int layers, tanh_;
     long block; /* records at a time: at most BLOCK, and fewer if their inputs would fill the second cache */

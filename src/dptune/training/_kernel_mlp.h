@@ -127,6 +127,9 @@ static void mlp_sum(const float *p, const float *x, const int64_t *y, const int6
     for (int64_t first = 0; first < count; first += m->block) {
         const long n = count - first < m->block ? count - first : m->block;
         for (long r = 0; r < n; r++) {
+            if (r + AHEAD < n) /* records are far apart in memory */
+                for (long j = 0; j < m->width[0]; j += 16)
+                    __builtin_prefetch(x + index[first + r + AHEAD] * m->width[0] + j);
             memcpy(m->a[0] + r * m->width[0], x + index[first + r] * m->width[0], (size_t)m->width[0] * sizeof(float));
             m->label[r] = y[index[first + r]];
         }
