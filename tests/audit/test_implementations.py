@@ -80,15 +80,15 @@ def test_a_hundred_repetitions_of_the_law() -> None:
 class HalfNoise(FastNoise):
     """Halves the noise."""
 
-    def add(self, total: Any, scale: float, step: int) -> None:
-        super().add(total, scale / 2.0, step)
+    def add(self, total: Any, scale: float, step: int, unit: float = 1.0) -> None:
+        super().add(total, scale / 2.0, step, unit)
 
 
 class SameNoise(FastNoise):
     """Uses the noise of the first step at every step."""
 
-    def add(self, total: Any, scale: float, step: int) -> None:
-        super().add(total, scale, 0)
+    def add(self, total: Any, scale: float, step: int, unit: float = 1.0) -> None:
+        super().add(total, scale, 0, unit)
 
 
 class Unclipped(NumpyEngine):

@@ -70,8 +70,8 @@ def test_noise_is_a_function_of_run_and_step(kind: Kind) -> None:
 def test_what_is_added_is_the_scaled_sample(kind: Kind, dtype: type, dimension: int) -> None:
     total: np.ndarray = np.linspace(-1.0, 1.0, dimension + 8).astype(dtype)
     before = total.copy()
-    kind(RunKey.rehearsal(5), dimension).add(total[:dimension], 0.7, 2)
-    expected = before[:dimension] + np.float32(0.7) * kind(RunKey.rehearsal(5), dimension).sample(2)
+    kind(RunKey.rehearsal(5), dimension).add(total[:dimension], 0.7, 2, 0.25)
+    expected = 0.25 * (before[:dimension] + np.float32(0.7) * kind(RunKey.rehearsal(5), dimension).sample(2))
     np.testing.assert_allclose(total[:dimension], expected, rtol=1e-5, atol=1e-6)
     assert np.array_equal(total[dimension:], before[dimension:])  # nothing beyond the last coordinate
 

@@ -36,6 +36,16 @@ def test_updates_equal_torch(ours: Optimizer, theirs: Callable[[Any], Any]) -> N
     np.testing.assert_allclose(parameters, reference.detach().numpy(), rtol=1e-10)
 
 
+def test_large_single_precision_steps_equal_the_plain_formula() -> None:
+    """Each candidate of a stack has its own rate, in the compiled pass too."""
+    rng = np.random.default_rng(1)
+    parameters, gradient = (rng.normal(size=(3, 5003)).astype(np.float32) for _ in range(2))
+    rates = np.array([[0.3], [0.0], [2.0]], np.float32)
+    expected = parameters - rates * gradient
+    Sgd().start(parameters)(parameters, gradient, rates)
+    np.testing.assert_allclose(parameters, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_schedules() -> None:
     assert Constant().factor(7, 10) == 1.0
     cosine = [Cosine(warmup=0.2, floor=0.1).factor(step, 100) for step in range(100)]

@@ -23,6 +23,7 @@ typedef uint32_t u16 __attribute__((vector_size(64)));
 typedef uint32_t u8 __attribute__((vector_size(32)));
 typedef uint64_t q8 __attribute__((vector_size(64)));
 typedef float v8f __attribute__((vector_size(32)));
+typedef float v4f __attribute__((vector_size(16)));
 typedef double d8 __attribute__((vector_size(64)));
 typedef double d8u __attribute__((vector_size(64), aligned(8), may_alias));
 
@@ -44,9 +45,10 @@ typedef struct {
 } Work __attribute__((aligned(64)));
 
 /* Room for one MLP: padded weights (w), transposed ones (t), gradients (g), inputs (a), derivatives (d). */
-enum { BLOCK = 96, MOST = 8, DEPTH = 96 };
+enum { BLOCK = 288, MOST = 8, DEPTH = 96, AHEAD = 3 };
 typedef struct {
     int layers, tanh_;
+    long block; /* records at a time: at most BLOCK, and fewer if their inputs would fill the second cache */
     long width[MOST + 1], wide[MOST + 1];
     float *w[MOST], *t[MOST], *g[MOST], *bias[MOST], *a[MOST], *d[MOST];
     int64_t label[BLOCK];
@@ -56,13 +58,15 @@ typedef struct {
 /* Lay out the room for given widths; returns zero without memory. */
 static int plan(Mlp *m) {
     size_t size = 0;
+    m->block = m->width[0] > 256 ? BLOCK / 3 : BLOCK;
     for (int pass = 0; pass < 2; pass++) {
         float *next = m->room;
         size = 0;
         for (int l = 0; l < m->layers; l++) {
             const long in = m->width[l], step = l ? m->wide[l] : in, out = m->wide[l + 1];
             float **part[6] = {&m->w[l], &m->bias[l], &m->g[l], &m->t[l], &m->a[l], &m->d[l]};
-            const long floats[6] = {in * out, out, (in + 1) * out, l ? m->width[l + 1] * step : 0, BLOCK * step, BLOCK * out};
+            const long floats[6] = {in * out, out, (in + 1) * out, l ? m->width[l + 1] * step : 0, m->block * step,
+                                    m->block * out};
             for (int k = 0; k < 6; k++) {
                 const size_t padded = (size_t)(floats[k] + 31) / 16 * 16;
                 if (pass) *part[k] = next, next += padded;
@@ -103,9 +107,11 @@ static struct {
     void (*cnn_forward)(const float *, const float *, int64_t, float *, Work *);
     void (*mlp_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float, float *, Mlp *);
     void (*fill_normals)(const uint64_t *, uint64_t, float *, int64_t);
-    void (*add_normals)(const uint64_t *, uint64_t, float, float *, int64_t);
+    void (*add_normals)(const uint64_t *, uint64_t, float, float, float *, int64_t);
+    void (*descend)(float *, const float *, float, int64_t);
     void (*fill_words)(const uint64_t *, uint64_t, uint64_t, uint32_t *);
-} use = {cnn_sum_base, cnn_forward_base, mlp_sum_base, fill_normals_base, add_normals_base, fill_words_base};
+} use = {cnn_sum_base,     cnn_forward_base, mlp_sum_base,   fill_normals_base,
+         add_normals_base, descend_base,     fill_words_base};
 
 static void choose(void) {
 #ifdef CHOICE
@@ -113,9 +119,11 @@ static void choose(void) {
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {
         use.cnn_sum = cnn_sum_v4, use.cnn_forward = cnn_forward_v4, use.mlp_sum = mlp_sum_v4;
         use.fill_normals = fill_normals_v4, use.add_normals = add_normals_v4, use.fill_words = fill_words_v4;
+        use.descend = descend_v4;
     } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         use.cnn_sum = cnn_sum_v3, use.cnn_forward = cnn_forward_v3, use.mlp_sum = mlp_sum_v3;
         use.fill_normals = fill_normals_v3, use.add_normals = add_normals_v3, use.fill_words = fill_words_v3;
+        use.descend = descend_v3;
     }
 #endif
 }
@@ -250,18 +258,34 @@ done:
 
 static PyObject *py_add_normals(PyObject *self, PyObject *args) {
     unsigned long long step;
-    float scale;
+    float scale, unit;
     Py_buffer key = {0}, total = {0};
     PyObject *result = NULL;
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*Kfw*", &key, &step, &scale, &total)) return NULL;
+    if (!PyArg_ParseTuple(args, "y*Kffw*", &key, &step, &scale, &unit, &total)) return NULL;
     if (!expect(&key, 16, "key")) goto done;
     Py_BEGIN_ALLOW_THREADS
-    use.add_normals(key.buf, step, scale, total.buf, total.len / 4);
+    use.add_normals(key.buf, step, scale, unit, total.buf, total.len / 4);
     Py_END_ALLOW_THREADS
     result = Py_NewRef(Py_None);
 done:
     PyBuffer_Release(&key), PyBuffer_Release(&total);
+    return result;
+}
+
+static PyObject *py_descend(PyObject *self, PyObject *args) {
+    float rate;
+    Py_buffer p = {0}, g = {0};
+    PyObject *result = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "w*y*f", &p, &g, &rate)) return NULL;
+    if (!expect(&g, p.len, "gradient")) goto done;
+    Py_BEGIN_ALLOW_THREADS
+    use.descend(p.buf, g.buf, rate, p.len / 4);
+    Py_END_ALLOW_THREADS
+    result = Py_NewRef(Py_None);
+done:
+    PyBuffer_Release(&p), PyBuffer_Release(&g);
     return result;
 }
 
@@ -286,7 +310,9 @@ static PyMethodDef methods[] = {
     {"mlp_sum", py_mlp_sum, METH_VARARGS,
      "mlp_sum(parameters, x, y, index, widths, tanh, clip, out): sum of clipped gradients"},
     {"normals", py_normals, METH_VARARGS, "normals(key, step, out): standard normals of (key, step)"},
-    {"add_normals", py_add_normals, METH_VARARGS, "add_normals(key, step, scale, total): add scaled normals in place"},
+    {"add_normals", py_add_normals, METH_VARARGS,
+     "add_normals(key, step, scale, unit, total): total = (total + scale * normals) * unit"},
+    {"descend", py_descend, METH_VARARGS, "descend(parameters, gradient, rate): parameters -= rate * gradient"},
     {"words", py_words, METH_VARARGS, "words(key, step, first): 32 words of the generator, for known answers"},
     {NULL, NULL, 0, NULL},
 };

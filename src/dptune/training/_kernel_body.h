@@ -5,6 +5,7 @@
 #define blend NAME(blend)
 #define larger NAME(larger)
 #define total NAME(total)
+#define largest NAME(largest)
 #define conv1 NAME(conv1)
 #define pool NAME(pool)
 #define unpool NAME(unpool)
@@ -43,6 +44,7 @@
 #define normals NAME(normals)
 #define fill_normals NAME(fill_normals)
 #define add_normals NAME(add_normals)
+#define descend NAME(descend)
 #define fill_words NAME(fill_words)
 
 
@@ -51,9 +53,16 @@ INLINE void store(float *p, v16 v) { *(v16u *)p = v; }
 INLINE v16 blend(i16 mask, v16 a, v16 b) { return (v16)((mask & (i16)a) | (~mask & (i16)b)); }
 INLINE v16 larger(v16 a, v16 b) { return blend(a > b, a, b); }
 INLINE float total(v16 v) {
-    float s = 0;
-    for (int i = 0; i < 16; i++) s += v[i];
-    return s;
+    const v8f a = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+                  __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+    const v4f b = __builtin_shufflevector(a, a, 0, 1, 2, 3) + __builtin_shufflevector(a, a, 4, 5, 6, 7);
+    return (b[0] + b[2]) + (b[1] + b[3]);
+}
+INLINE float largest(v16 v) {
+    v = larger(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+    v = larger(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3));
+    const float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
+    return a > b ? a : b;
 }
 
 INLINE float square(const float *p, int n) {
@@ -85,6 +94,7 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 #undef blend
 #undef larger
 #undef total
+#undef largest
 #undef conv1
 #undef pool
 #undef unpool
@@ -123,4 +133,5 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 #undef normals
 #undef fill_normals
 #undef add_normals
+#undef descend
 #undef fill_words

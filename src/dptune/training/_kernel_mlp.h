@@ -43,8 +43,8 @@ PART void strip1(const float *a, long am, long ak, const float *b, long ldb, flo
  * that 64 columns of them stay in the first cache. */
 PART void multiply(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, long m, long n,
                    long depth) {
-    for (long k = 0; k < depth; k += DEPTH, a += DEPTH * ak, b += DEPTH * ldb) {
-        const long part = depth - k < DEPTH ? depth - k : DEPTH;
+    for (long part = 0; depth > 0; depth -= part, a += part * ak, b += part * ldb) {
+        part = depth <= DEPTH + DEPTH / 3 ? depth : DEPTH; /* no short rest */
         long j = 0;
         for (; j + 64 <= n; j += 64) strip4(a, am, ak, b + j, ldb, c + j, ldc, m, part);
         if (j + 32 <= n) strip2(a, am, ak, b + j, ldb, c + j, ldc, m, part), j += 32;
@@ -90,20 +90,20 @@ INLINE void slope(float *d, const float *a, long count, int tanh_) {
     }
 }
 
-/* Softmax minus label, over the first `classes` lanes of each row; other lanes become zero. */
+/* Softmax minus label, over the first `classes` lanes of each row; other lanes become zero. A row that overflows
+ * becomes NaN. */
 INLINE void loss(float *z, const float *bias, const int64_t *label, long records, int classes) {
+    const i16 used = (i16){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} < classes;
+    const v16 least = (v16){0} - 3e38f, add = load(bias);
     for (long r = 0; r < records; r++) {
-        v16 v = load(z + r * 16) + load(bias);
-        float most = v[0], sum = 0, e[16];
-        for (int j = 1; j < classes; j++) most = v[j] > most ? v[j] : most;
-        store(e, exponential(v - most));
-        for (int j = 0; j < classes; j++) sum += v[j] == v[j] ? e[j] : v[j];
-        for (int j = 0; j < 16; j++) z[r * 16 + j] = j < classes ? e[j] / sum : 0;
+        const v16 v = load(z + r * 16) + add, below = v - largest(blend(used, v, least));
+        const v16 e = (v16)(used & (i16)blend(below != below, below, exponential(below)));
+        store(z + r * 16, e / total(e));
         z[r * 16 + label[r]] -= 1;
     }
 }
 
-/* Widths: inputs, hidden..., classes. Works on blocks of BLOCK records; `m` was laid out by plan(). */
+/* Widths: inputs, hidden..., classes. Works on blocks of records; `m` was laid out by plan(). */
 static void mlp_sum(const float *p, const float *x, const int64_t *y, const int64_t *index, int64_t count, float clip,
                     float *sum, Mlp *m) {
     long at = 0;
@@ -124,9 +124,12 @@ static void mlp_sum(const float *p, const float *x, const int64_t *y, const int6
         at += (in + 1) * out;
     }
     const int last = m->layers - 1;
-    for (int64_t first = 0; first < count; first += BLOCK) {
-        const long n = count - first < BLOCK ? count - first : BLOCK;
+    for (int64_t first = 0; first < count; first += m->block) {
+        const long n = count - first < m->block ? count - first : m->block;
         for (long r = 0; r < n; r++) {
+            if (r + AHEAD < n) /* records are far apart in memory */
+                for (long j = 0; j < m->width[0]; j += 16)
+                    __builtin_prefetch(x + index[first + r + AHEAD] * m->width[0] + j);
             memcpy(m->a[0] + r * m->width[0], x + index[first + r] * m->width[0], (size_t)m->width[0] * sizeof(float));
             m->label[r] = y[index[first + r]];
         }

@@ -103,18 +103,25 @@ static void fill_normals(const uint64_t *key, uint64_t step, float *out, int64_t
     }
 }
 
-/* total += scale * normals */
-static void add_normals(const uint64_t *key, uint64_t step, float scale, float *total, int64_t count) {
+/* total = (total + scale * normals) * unit */
+static void add_normals(const uint64_t *key, uint64_t step, float scale, float unit, float *total, int64_t count) {
     float block[64];
     int64_t i = 0;
     NAME(Stream) s;
     begin(&s, key, step);
     for (; i + 64 <= count; i += 64) {
         normals((uint64_t)i / 4, &s, block);
-        for (int j = 0; j < 64; j += 16) store(total + i + j, load(total + i + j) + load(block + j) * scale);
+        for (int j = 0; j < 64; j += 16) store(total + i + j, (load(total + i + j) + load(block + j) * scale) * unit);
     }
     if (i < count) normals((uint64_t)i / 4, &s, block);
-    for (int64_t j = 0; i + j < count; j++) total[i + j] += scale * block[j];
+    for (int64_t j = 0; i + j < count; j++) total[i + j] = (total[i + j] + scale * block[j]) * unit;
+}
+
+/* p -= rate * g */
+static void descend(float *p, const float *g, float rate, int64_t count) {
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16) store(p + i, load(p + i) - load(g + i) * rate);
+    for (; i < count; i++) p[i] -= g[i] * rate;
 }
 
 static void fill_words(const uint64_t *key, uint64_t step, uint64_t first, uint32_t *out) {

@@ -130,7 +130,7 @@ def descend(
         raise InvalidInput("the noise lattice is wider than the clip norm. Lower 'noise_multiplier' or use fast noise.")
     rates = np.array([[s.learning_rate] for s in settings])
     update = first.optimizer.start(parameters)
-    unit = np.array([[1.0 / s.batch_size] for s in settings], dtype=engine.dtype)
+    units = [1.0 / s.batch_size for s in settings]
     gradient = np.empty_like(parameters)
     lattices = [SecureNoise.lattice(scale) for scale in scales]
     exact = getattr(engine, "lattice_sums", None) if first.secure else None
@@ -141,9 +141,8 @@ def descend(
                 batches = [part[batch] for part, batch in zip(parts, batches, strict=True)]
             if exact is None or not exact(parameters, batches, clips, lattices, gradient):
                 engine.clipped_sums(parameters, batches, clips, gradient)
-            for row, (noise, scale) in enumerate(zip(noises, scales, strict=True)):
-                noise.add(gradient[row], scale, step)
-            gradient *= unit
+            for row, (noise, scale, unit) in enumerate(zip(noises, scales, units, strict=True)):
+                noise.add(gradient[row], scale, step, unit)
             factor = first.schedule.factor(step, first.steps)
             update(parameters, gradient, (rates * factor).astype(engine.dtype))
     return list(parameters)

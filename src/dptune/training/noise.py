@@ -86,8 +86,8 @@ def generator_of(secure: bool) -> str:
 class Noise(Protocol):
     """Gaussian noise for one run; an engine calls :meth:`add` once a step."""
 
-    def add(self, total: Floats, scale: float, step: int) -> None:
-        """Add independent noise of deviation ``scale`` to every coordinate of ``total``, in place."""
+    def add(self, total: Floats, scale: float, step: int, unit: float = 1.0) -> None:
+        """Add independent noise of deviation ``scale`` to every coordinate of ``total``, then multiply by ``unit``."""
 
     def margin(self, dimension: int, scale: float, clip: float) -> float:
         """How much ``clip`` must shrink so that rounding cannot exceed the stated sensitivity."""
@@ -150,14 +150,14 @@ class FastNoise:
         np.sin(angle, out=normals[1])
         normals *= radius
 
-    def add(self, total: Floats, scale: float, step: int) -> None:
-        if scale == 0.0:
+    def add(self, total: Floats, scale: float, step: int, unit: float = 1.0) -> None:
+        if self._compiled and total.dtype == np.float32 and scale > 0.0:
+            kernel.add_normals(self._secret, step, scale, unit, total)
             return
-        if self._compiled and total.dtype == np.float32:
-            kernel.add_normals(self._secret, step, scale, total)
-            return
-        np.multiply(self.sample(step), np.float32(scale), out=self._scaled)
-        np.add(total, self._scaled, out=total)
+        if scale > 0.0:
+            np.multiply(self.sample(step), np.float32(scale), out=self._scaled)
+            np.add(total, self._scaled, out=total)
+        total *= total.dtype.type(unit)
 
     def margin(self, dimension: int, scale: float, clip: float) -> float:
         return 0.0
@@ -200,11 +200,12 @@ class SecureNoise:
             return 0.0
         return math.ldexp(1.0, math.floor(math.log2(scale)) - _LATTICE_BITS)
 
-    def add(self, total: Floats, scale: float, step: int) -> None:
-        if scale == 0.0:
-            return
+    def add(self, total: Floats, scale: float, step: int, unit: float = 1.0) -> None:
         if total.dtype != np.float64:
             raise InvalidInput("secure noise needs sums in double precision; the engine must be built for it.")
+        if scale == 0.0:
+            total *= unit
+            return
         lattice = self.lattice(scale)
         noise = self.sample(step)
         noise *= scale / lattice
@@ -212,7 +213,7 @@ class SecureNoise:
         np.multiply(total, 1.0 / lattice, out=total)
         np.rint(total, out=total)
         np.add(total, noise, out=total)
-        np.multiply(total, lattice, out=total)
+        np.multiply(total, lattice * unit, out=total)
 
     def margin(self, dimension: int, scale: float, clip: float) -> float:
         return 0.0 if scale == 0.0 else self.lattice(scale) * math.sqrt(dimension) + clip * _ROUNDING

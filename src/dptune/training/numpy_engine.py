@@ -100,12 +100,8 @@ class NumpyEngine:
         rows = self._gather(index)
         inputs = [rows.transpose(0, 2, 1)]
         for place, (weight, bias) in enumerate(layers):
-            if place == 0:
-                product = np.matmul(rows, weight).transpose(0, 2, 1)
-                values = np.add(product, bias[:, :, None], order="C")
-            else:
-                values = np.matmul(weight.transpose(0, 2, 1), inputs[-1])
-                values += bias[:, :, None]
+            values = np.matmul(weight.transpose(0, 2, 1), inputs[-1])
+            values += bias[:, :, None]
             if place + 1 < len(layers):
                 _activate(self.model.nonlinearity, values)
                 inputs.append(values)
@@ -125,9 +121,9 @@ class NumpyEngine:
         limit = clips.astype(self.dtype)[:, None]
         factor = valid * (limit / np.maximum(norm, limit))
         for (weight, bias), hidden, delta in zip(self._layers(out), inputs, deltas, strict=True):
-            scaled = np.multiply(delta.transpose(0, 2, 1), factor[:, :, None], order="C")
-            np.matmul(hidden, scaled, out=weight)
-            np.sum(scaled, axis=1, out=bias)
+            np.multiply(delta, factor[:, None, :], out=delta)
+            np.matmul(hidden, delta.transpose(0, 2, 1), out=weight)
+            np.sum(delta, axis=2, out=bias)
 
     def logits(self, parameters: Floats, x: Floats) -> Floats:
         """Outputs of one candidate on the rows of ``x``."""

@@ -15,11 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptune import _validate
+from dptune.training._compiled import kernel
 
 __all__ = ["Adam", "Constant", "Cosine", "Decay", "Momentum", "Optimizer", "Schedule", "Sgd"]
 
 Floats = NDArray[np.floating[Any]]
 Update = Callable[[Floats, Floats, Floats], None]
+
+# From this many parameters on, one compiled pass beats two passes of numpy.
+_LARGE = 4096
 
 
 class Optimizer(Protocol):
@@ -41,6 +45,8 @@ class Sgd:
     """Plain gradient descent."""
 
     def start(self, like: Floats) -> Update:
+        if kernel is not None and like.dtype == np.float32 and like.ndim == 2 and like.shape[1] >= _LARGE:
+            return _descend
         scratch = np.empty_like(like)
 
         def update(parameters: Floats, gradient: Floats, rate: Floats) -> None:
@@ -48,6 +54,11 @@ class Sgd:
             np.subtract(parameters, scratch, out=parameters)
 
         return update
+
+
+def _descend(parameters: Floats, gradient: Floats, rate: Floats) -> None:
+    for row, own in enumerate(rate.ravel()):
+        kernel.descend(parameters[row], gradient[row], float(own))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ truncated, filled up or redrawn when empty; their sizes are private.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -50,11 +52,22 @@ class PoissonSampler:
         parts: list[NDArray[np.int64]] = []
         last = -1
         while last < coins:  # one round almost always
-            places = last + np.cumsum(rng.geometric(self._rate, count))
+            places = last + np.cumsum(_gaps(rng, self._rate, count))
             parts.append(places)
             last = int(places[-1])
         self._heads = np.concatenate(parts)
         self._ends = np.searchsorted(self._heads, self._records * np.arange(self._steps + 1))
+
+
+def _gaps(rng: np.random.Generator, rate: float, count: int) -> NDArray[np.int64]:
+    """Geometric numbers by inversion, as numpy draws them for small rates, but all at once."""
+    if rate == 1.0:
+        return np.ones(count, np.int64)
+    values = rng.standard_exponential(count)
+    values *= -1.0 / math.log1p(-rate)
+    np.ceil(values, out=values)
+    np.clip(values, 1.0, 2.0**62 / count, out=values)  # an exponential of zero; a gap beyond all coins
+    return values.astype(np.int64)
 
 
 def poisson_subset(records: int, rate: float, key: RunKey) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
