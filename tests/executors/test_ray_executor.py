@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -104,14 +105,38 @@ def short() -> Iterator[Path]:
         yield Path(name)
 
 
+def _ran_alone(name: str) -> bool:
+    """Run a test in a process of its own, and say so; False inside that process.
+
+    A cluster that the executor starts reports no task events, and Ray reads that setting once in a process: after
+    such a test the tables of any cluster would be empty, and a test of them could not fail.
+    """
+    if os.environ.get("DPTUNE_TEST_ALONE") == name:
+        return False
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "PYTEST_"))}
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", f"{__file__}::{name}"]
+    done = subprocess.run(
+        command, env=kept | {"DPTUNE_TEST_ALONE": name}, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert "1 passed" in done.stdout
+    return True
+
+
 def _tables() -> dict[str, Any]:
     """What Ray's control store keeps: tasks by name, actors, jobs. ``ray.util.state`` lists these very tables."""
     grpc = pytest.importorskip("grpc", reason="grpcio is not installed, so Ray's tables cannot be asked for")
     messages = importlib.import_module("ray.core.generated.gcs_service_pb2")
     services = importlib.import_module("ray.core.generated.gcs_service_pb2_grpc")
-    time.sleep(3.0)  # task events are reported once a second
+    everything = messages.GetTaskEventsRequest(limit=100_000)
     with grpc.insecure_channel(ray.get_runtime_context().gcs_address) as channel:
-        tasks = services.TaskInfoGcsServiceStub(channel).GetTaskEvents(messages.GetTaskEventsRequest(limit=100_000))
+        store = services.TaskInfoGcsServiceStub(channel)
+        # Task events are reported about once a second, later on a busy machine: wait until none has come for a while.
+        tasks, quiet, deadline = store.GetTaskEvents(everything), 0, time.monotonic() + 60.0
+        while (quiet < 6 or not tasks.events_by_task) and time.monotonic() < deadline:
+            time.sleep(0.5)
+            before, tasks = len(tasks.events_by_task), store.GetTaskEvents(everything)
+            quiet = quiet + 1 if len(tasks.events_by_task) == before else 0
         actors = services.ActorInfoGcsServiceStub(channel).GetAllActorInfo(messages.GetAllActorInfoRequest())
         jobs = services.JobInfoGcsServiceStub(channel).GetAllJobInfo(messages.GetAllJobInfoRequest())
     found = Counter(event.task_info.name for event in tasks.events_by_task)
@@ -143,6 +168,8 @@ def test_the_state_api_lists_the_same_whatever_the_number_of_trials(tmp_path: Pa
 
 def test_ray_sees_the_same_whatever_the_number_of_trials(tmp_path: Path, short: Path) -> None:
     """Task table, actor table, log files: the same for every K; and no score as text, float32 or float64 bytes."""
+    if _ran_alone("test_ray_sees_the_same_whatever_the_number_of_trials"):
+        return
     seen: list[list[str]] = []
     tables: list[dict[str, Any]] = []
     for count in (1, 5, 14, 5):
@@ -168,11 +195,13 @@ def test_ray_sees_the_same_whatever_the_number_of_trials(tmp_path: Path, short: 
     assert all(logs == seen[0] for logs in seen)
     assert all(table == tables[0] for table in tables), tables
     assert tables[0]["actors"] == 2
-    assert sum(tables[0]["tasks"].values()) <= 5  # two actors made, two calls, one driver
+    assert 1 <= sum(tables[0]["tasks"].values()) <= 5  # two actors made, two calls, one driver
 
 
 def test_the_tables_would_show_trials_that_were_tasks(short: Path) -> None:
     """The control: tasks that count trials are seen, so the test above can fail."""
+    if _ran_alone("test_the_tables_would_show_trials_that_were_tasks"):
+        return
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=str(short / "c"))
     try:
 
@@ -181,7 +210,10 @@ def test_the_tables_would_show_trials_that_were_tasks(short: Path) -> None:
 
         task = ray.remote(trial)
         ray.get([task.remote() for _ in range(7)])
-        counts = [n for name, n in _tables()["tasks"].items() if name.endswith("trial")]
+        counts: list[int] = []
+        deadline = time.monotonic() + 60.0
+        while not counts and time.monotonic() < deadline:
+            counts = [n for name, n in _tables()["tasks"].items() if name.endswith("trial")]
         assert counts == [7]
     finally:
         ray.shutdown()
