@@ -80,9 +80,9 @@ def test_any_method_can_be_attacked(method: str, name: str) -> None:
     plan = _plan(method)
     if name == "ntcv" and method == "private validation":
         with pytest.raises(InvalidInput, match="private records"):
-            TuningGame(name, plan, fitter, shop.worlds, CanaryMargin(shop.canary), 20)
+            TuningGame(name, plan, fitter, shop.worlds, CanaryMargin(shop.canary), 20, data_is="public")
         return
-    game = TuningGame(name, plan, fitter, shop.worlds, CanaryMargin(shop.canary), 20)
+    game = TuningGame(name, plan, fitter, shop.worlds, CanaryMargin(shop.canary), 20, data_is="public")
     found = play_tuning(game, workers=1, randomness=SEEDED)
     assert found.bound.low <= found.upper <= BUDGET.epsilon
     assert found.base_epsilon == pytest.approx(DpSgd(0.3, 1.0, 4).epsilon(1e-5), rel=1e-9)
@@ -106,7 +106,7 @@ def test_a_trainer_that_lies_is_found_out_by_its_release() -> None:
     plan = RandomStopping(Space(x=Float(0.0, 1.0)), Geometric(2)).plan(Budget(1.0, 1e-5), Leaky())
     worlds = (np.zeros(5), np.zeros(6))
     for name, workers in (("ntnv", 1), ("ntcv", 2)):
-        game = TuningGame(name, plan, Leaky(), worlds, lambda params, model: float(model), 60)
+        game = TuningGame(name, plan, Leaky(), worlds, lambda params, model: float(model), 60, data_is="synthetic")
         assert play_tuning(game, workers=workers, randomness=SEEDED).broken
 
 
@@ -115,7 +115,7 @@ def test_a_function_can_be_the_trainer_and_a_network_the_model() -> None:
     inner = _trainer(model=Mlp(64, 10, (8,)))
     plain = trainer(cost=inner.cost)(inner.fit)
     plan = RandomStopping(RATES, Geometric(2)).plan(BUDGET, plain)
-    game = TuningGame("ntcv", plan, plain, shop.worlds, CanaryMargin(shop.canary), 20)
+    game = TuningGame("ntcv", plan, plain, shop.worlds, CanaryMargin(shop.canary), 20, data_is="public")
     assert play_tuning(game, workers=1, randomness=SEEDED).bound.low <= plan.price()
 
 
@@ -196,3 +196,10 @@ def test_too_few_games_and_unknown_data() -> None:
         play_training(_game("ntnv", 4, DpSgd(0.5, 0.6, 2)))
     with pytest.raises(InvalidInput, match="'data'"):
         workshop("faces")
+
+
+def test_records_that_are_not_marked_are_not_played_with() -> None:
+    """A game looks at thousands of unpaid runs."""
+    shop = workshop("digits")
+    with pytest.raises(InvalidInput, match="charge nothing"):
+        TuningGame("ntnv", _plan("subset"), _trainer(), shop.worlds, CanaryMargin(shop.canary), 20)

@@ -69,6 +69,9 @@ def test_a_job_can_be_attacked(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     job, picture = tmp_path / "job.toml", tmp_path / "job.png"
     job.write_text(JOB)
     common = ["audit", "--job", str(job), "--games", "20", "--workers", "1"]
+    assert main([*common, "--game", "ntnv"]) == 2  # private unless marked, and games are not paid for
+    assert "charge nothing" in capsys.readouterr().err
+    job.write_text(JOB.replace("[data]", '[data]\nkind = "public"'))
     assert main([*common, "--game", "ntnv", "--state", str(tmp_path / "games"), "--figure", str(picture)]) == 0
     assert "No game contradicts the account" in capsys.readouterr().out
     assert picture.stat().st_size > 5000

@@ -75,7 +75,8 @@ def tuning_game(game: Game, data: str = "digits") -> TuningGame:
     candidates = [{"learning_rate": rate, "noise_multiplier": base.noise_multiplier} for rate in _RATES]
     budget = Budget(game.upper() * 1.001 + 1e-6, game.delta)
     plan = RandomStopping(Space.of(candidates), game.runs).plan(budget, trainer)
-    return TuningGame(game.name, plan, trainer, shop.worlds, CanaryMargin(shop.canary), game.games, game.confidence)
+    attacker = CanaryMargin(shop.canary)
+    return TuningGame(game.name, plan, trainer, shop.worlds, attacker, game.games, game.confidence, "public")
 
 
 def play_training(

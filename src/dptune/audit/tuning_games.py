@@ -42,16 +42,29 @@ from dptune.methods.base import Plan, Trial, plan_from_json
 from dptune.methods.random_stopping import RandomStopping
 from dptune.sealed.randomness import Randomness
 
-__all__ = ["TuningGame", "judge", "play_tuning"]
+__all__ = ["TuningGame", "check_unpaid", "judge", "play_tuning"]
 
 Array = NDArray[np.float64]
 
 _CHUNK = 10
 
 
+def check_unpaid(data_is: str) -> None:
+    """Refuse records that are not marked: games look at thousands of runs and charge nothing."""
+    if data_is not in ("public", "synthetic"):
+        raise InvalidInput(
+            "Games look at thousands of runs on their records and charge nothing, so they are for records that are "
+            f"marked 'public' or 'synthetic'; these are {data_is!r}. Audit the plan on synthetic records like yours."
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class TuningGame:
-    """A game against a plan; ``worlds`` are the data without and with the record, ``games`` are played in each."""
+    """A game against a plan; ``worlds`` are the data without and with the record, ``games`` are played in each.
+
+    Thousands of runs are looked at and nothing is charged, so the records must be marked: ``data_is`` "public" or
+    "synthetic".
+    """
 
     name: str
     plan: Plan
@@ -60,8 +73,10 @@ class TuningGame:
     attacker: Attacker
     games: int
     confidence: float = 0.95
+    data_is: str = "private"
 
     def __post_init__(self) -> None:
+        check_unpaid(self.data_is)
         if self.name not in TRAINED:
             raise InvalidInput(f"'game' must be one of {', '.join(TRAINED)} here; got {self.name!r}.")
         if not isinstance(self.plan, Plan) or not self.plan.guaranteed:

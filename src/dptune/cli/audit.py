@@ -112,12 +112,14 @@ def _job(
     path: Path, game: str, games: int, confidence: float, state: Path | None, workers: int | None, quiet: bool
 ) -> Audit:
     from dptune.audit.canaries import CanaryMargin, canary_for, with_record  # noqa: PLC0415 - loads the engines
-    from dptune.audit.tuning_games import TuningGame, play_tuning  # noqa: PLC0415 - the same
+    from dptune.audit.tuning_games import TuningGame, check_unpaid, play_tuning  # noqa: PLC0415 - the same
     from dptune.cli._job import load_data, make_budget, read_job  # noqa: PLC0415 - the same
     from dptune.cli._tuning import make_plan, make_trainer  # noqa: PLC0415 - the same
     from dptune.training import Dataset  # noqa: PLC0415 - the same
 
     job = read_job(path)
+    marked = str(job.get("data", "kind", "private"))
+    check_unpaid(marked)  # before a record is read
     records, public = load_data(job)
     if not isinstance(records, Dataset):
         raise InvalidInput("A canary needs a dptune Dataset; for other data play dptune.audit.tuning_games.TuningGame.")
@@ -125,5 +127,5 @@ def _job(
     plan, _ = make_plan(job, records, trainer, make_budget(job))
     canary = canary_for(records)
     worlds = (records, with_record(records, canary))
-    described = TuningGame(game, plan, trainer, worlds, CanaryMargin(canary), games, confidence)
+    described = TuningGame(game, plan, trainer, worlds, CanaryMargin(canary), games, confidence, marked)
     return play_tuning(described, state, progress=not quiet, workers=workers)
