@@ -5,6 +5,9 @@ The reference is brute force: central differences of the loss in double precisio
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -13,7 +16,7 @@ from dptune.training._compiled import kernel
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Mlp, softmax
 from dptune.training.noise import RunKey
-from dptune.training.numpy_engine import NumpyEngine
+from dptune.training.numpy_engine import _PACKED, NumpyEngine
 
 MODELS = [
     softmax(5, 3),
@@ -23,9 +26,13 @@ MODELS = [
 ]
 
 
-def records(count: int, classes: int, features: int = 5, seed: int = 0) -> Dataset:
+def records(count: int, classes: int, features: int = 5, seed: int = 0, filled: float = 1.0) -> Dataset:
+    """Records of which a share ``filled`` of the features is not zero; the first record is empty if that is below 1."""
     rng = np.random.default_rng(seed)
-    return Dataset(rng.normal(size=(count, features)), rng.integers(0, classes, count), classes)
+    x = rng.normal(size=(count, features)) * (rng.random((count, features)) < filled)
+    if filled < 1.0:
+        x[0] = 0.0
+    return Dataset(x, rng.integers(0, classes, count), classes)
 
 
 def loss(engine: NumpyEngine, parameters: np.ndarray, data: Dataset, row: int) -> float:
@@ -111,11 +118,16 @@ def test_one_record_moves_the_sum_by_at_most_the_clip_norm() -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_record_whose_gradient_overflows_contributes_nothing(compiled: bool) -> None:
-    x = np.ones((3, 2), np.float32)
-    x[1] = 3e38
+@pytest.mark.parametrize("zeros", [0, 10])
+@pytest.mark.parametrize("hidden", [(), (3,), (3, 4)])
+def test_a_record_whose_gradient_overflows_contributes_nothing(
+    compiled: bool, zeros: int, hidden: tuple[int, ...]
+) -> None:
+    x = np.zeros((3, 2 + zeros), np.float32)
+    x[:, :2] = 1.0
+    x[1, :2] = 3e38
     data = Dataset(x, np.array([0, 1, 0]), 2)
-    engine = NumpyEngine(Mlp(2, 2, (3,), "relu"), compiled=compiled)
+    engine = NumpyEngine(Mlp(2 + zeros, 2, hidden, "relu"), compiled=compiled)
     engine.bind(data)
     parameters = np.full((1, engine.dimension), 2.0, np.float32)
     out, rest = np.empty_like(parameters), np.empty_like(parameters)
@@ -152,16 +164,20 @@ def test_data_that_does_not_fit_the_model() -> None:
         Mlp(37, 3, (64, 64), "relu"),
         Mlp(64, 10, (33, 17), "tanh"),
         Mlp(5, 16, (130, 16, 1), "tanh"),
+        Mlp(1000, 3, (250, 8), "relu"),
     ],
 )
-def test_the_compiled_pass_equals_numpy(model: Mlp, clip: float) -> None:
-    """The reference is double precision; widths need padding inside the kernel, batches several blocks."""
-    data = records(700, model.classes, model.features)
+@pytest.mark.parametrize("filled", [1.0, 0.1])
+def test_the_compiled_pass_equals_numpy(model: Mlp, clip: float, filled: float) -> None:
+    """The reference is double precision; widths need padding inside the kernel, batches several blocks, and records
+    that are mostly zero are packed."""
+    data = records(700, model.classes, model.features, filled=filled)
     exact, fast = NumpyEngine(model, double=True), NumpyEngine(model, compiled=True)
     assert fast.compiled
     assert not exact.compiled
     assert not NumpyEngine(model, compiled=False).compiled
-    parameters = 0.3 * np.random.default_rng(5).normal(size=(1, exact.dimension))
+    scale = min(0.3, 3.0 / model.features**0.5)
+    parameters = scale * np.random.default_rng(5).normal(size=(1, exact.dimension))
     for size in (0, 1, 17, 61, 300, 600):
         batch = np.random.default_rng(size).choice(700, size, replace=False)
         sums = []
@@ -170,7 +186,38 @@ def test_the_compiled_pass_equals_numpy(model: Mlp, clip: float) -> None:
             out = np.full((1, engine.dimension), np.nan, engine.dtype)
             engine.clipped_sums(parameters.astype(np.float32).astype(engine.dtype), [batch], np.array([clip]), out)
             sums.append(out)
+        assert (fast._packed is not None) == (filled < 0.3)
         assert np.linalg.norm(sums[0] - sums[1]) <= 1e-5 * np.linalg.norm(sums[0])
+
+
+@pytest.mark.skipif(kernel is None, reason="the kernel was not compiled")
+def test_records_are_packed_once_and_forgotten_with_their_data() -> None:
+    data = records(50, 3, 20, filled=0.1)
+    one, other = NumpyEngine(Mlp(20, 3, (4,))), NumpyEngine(Mlp(20, 3, (8,)))
+    one.bind(data)
+    other.bind(data)
+    assert one._packed is other._packed
+    assert data in _PACKED
+    held = weakref.ref(data)
+    del one, other, data
+    gc.collect()
+    assert held() is None
+
+
+@pytest.mark.skipif(kernel is None, reason="the kernel was not compiled")
+def test_the_kernel_refuses_packed_records_of_another_shape() -> None:
+    engine, data, wider = NumpyEngine(Mlp(20, 3, (4,))), records(50, 3, 20, filled=0.1), records(50, 3, 21, filled=0.1)
+    shorter = records(40, 3, 20, filled=0.1)
+    engine.bind(data)
+    out = np.zeros((1, engine.dimension), np.float32)
+    for strange in (wider, shorter):
+        engine._packed = kernel.pack(strange.x.astype(np.float32), strange.y, 1.0)
+        with pytest.raises(ValueError, match="packed records are others"):
+            engine.clipped_sums(out, [np.arange(45)], np.ones(1), out)
+    engine.bind(data)
+    engine._packed = None  # needs more room
+    with pytest.raises(ValueError, match="room holds"):
+        engine.clipped_sums(out, [np.arange(45)], np.ones(1), out)
 
 
 def test_large_networks_and_other_activations_stay_with_numpy() -> None:

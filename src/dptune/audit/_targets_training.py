@@ -56,7 +56,7 @@ class Watching:
 
     def __init__(self, engine: NumpyEngine) -> None:
         self._engine = engine
-        self.dimension, self.dtype, self.stacks = engine.dimension, engine.dtype, engine.stacks
+        self.dimension, self.dtype, self.together = engine.dimension, engine.dtype, _STACK
         self.seen: list[Floats] = []
         self.start, self.bind, self.logits = engine.start, engine.bind, engine.logits
 

@@ -44,38 +44,78 @@ typedef struct {
     int64_t label[RECORDS];
 } Work __attribute__((aligned(64)));
 
-/* Room for one MLP: padded weights (w), transposed ones (t), gradients (g), inputs (a), derivatives (d). */
-enum { BLOCK = 288, MOST = 8, DEPTH = 96, AHEAD = 3 };
+/* Records that are mostly zero: their nonzero values and the places of those. One record's values begin at row.first and
+ * end where the next row's begin; there is one row more than records. */
+typedef struct {
+    int64_t first;
+    float norm2; /* the squared norm */
+    int32_t label;
+} Row;
+typedef struct {
+    int64_t records, columns;
+    Row *row;
+    uint16_t *place;
+    float *value;
+} Packed;
+
+/* Room for one MLP: padded weights (w), transposed ones (t), gradients (g), inputs (a), derivatives (d); use_w and use_g
+ * are the weights and gradients themselves where no padding is needed. */
+enum { BLOCK = 288, MOST = 8, DEPTH = 96, AHEAD = 4, FIRST_CACHE = 32768 };
 typedef struct {
     int layers, tanh_;
     long block; /* records at a time: at most BLOCK, and fewer if their inputs would fill the second cache */
     long width[MOST + 1], wide[MOST + 1];
     float *w[MOST], *t[MOST], *g[MOST], *bias[MOST], *a[MOST], *d[MOST];
+    const float *use_w[MOST];
+    float *use_g[MOST];
     int64_t label[BLOCK];
-    float *room;
+    int64_t first[BLOCK]; /* of packed records: where values begin, how many there are, how many were used, norms */
+    uint32_t size[BLOCK], at[BLOCK];
+    float norm2[BLOCK];
 } Mlp;
 
-/* Lay out the room for given widths; returns zero without memory. */
-static int plan(Mlp *m) {
-    size_t size = 0;
-    m->block = m->width[0] > 256 ? BLOCK / 3 : BLOCK;
-    for (int pass = 0; pass < 2; pass++) {
-        float *next = m->room;
-        size = 0;
-        for (int l = 0; l < m->layers; l++) {
-            const long in = m->width[l], step = l ? m->wide[l] : in, out = m->wide[l + 1];
-            float **part[6] = {&m->w[l], &m->bias[l], &m->g[l], &m->t[l], &m->a[l], &m->d[l]};
-            const long floats[6] = {in * out, out, (in + 1) * out, l ? m->width[l + 1] * step : 0, m->block * step,
-                                    m->block * out};
-            for (int k = 0; k < 6; k++) {
-                const size_t padded = (size_t)(floats[k] + 31) / 16 * 16;
-                if (pass) *part[k] = next, next += padded;
-                size += padded;
-            }
-        }
-        if (!pass && !(m->room = aligned_alloc(64, size * sizeof(float)))) return 0;
+/* Read the widths; returns how many parameters there are, or zero with an error. */
+static Py_ssize_t widths_of(const Py_buffer *widths, Mlp *m) {
+    Py_ssize_t floats = 0;
+    m->layers = (int)(widths->len / 8) - 1;
+    if (m->layers < 1 || m->layers > MOST) {
+        PyErr_SetString(PyExc_ValueError, "between one and eight layers");
+        return 0;
     }
-    return 1;
+    for (int l = 0; l <= m->layers; l++) {
+        m->width[l] = (long)((const int64_t *)widths->buf)[l];
+        m->wide[l] = (m->width[l] + 15) / 16 * 16;
+        if (m->width[l] < 1 || m->width[l] > 65535) {
+            PyErr_SetString(PyExc_ValueError, "widths between 1 and 65535");
+            return 0;
+        }
+        if (l) floats += (m->width[l - 1] + 1) * m->width[l];
+    }
+    if (m->width[m->layers] > 16) {
+        PyErr_SetString(PyExc_ValueError, "at most sixteen classes");
+        return 0;
+    }
+    return floats;
+}
+
+/* Lay out the room from `next` on (or nowhere, if that is null); returns how many floats it takes. */
+static size_t plan(Mlp *m, int packed, float *next) {
+    size_t size = 0;
+    m->block = !packed && m->width[0] > 256 ? BLOCK / 3 : BLOCK;
+    for (int l = 0; l < m->layers; l++) {
+        const long in = m->width[l], step = l ? m->wide[l] : in, out = m->wide[l + 1];
+        const int copied = out != m->width[l + 1];
+        float **part[6] = {&m->w[l], &m->bias[l], &m->g[l], &m->t[l], &m->a[l], &m->d[l]};
+        const long floats[6] = {copied ? in * out : 0,          out,
+                                copied ? (in + 1) * out : 0,    l ? m->width[l + 1] * step : 0,
+                                l || !packed ? m->block * step : 0, m->block * out};
+        for (int k = 0; k < 6; k++) {
+            const size_t padded = (size_t)(floats[k] + 31) / 16 * 16;
+            if (next) *part[k] = next + size;
+            size += padded;
+        }
+    }
+    return size;
 }
 
 /* The same source for every instruction set; the best one is chosen when the module is loaded. */
@@ -105,7 +145,8 @@ static struct {
     void (*cnn_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float, float, float *,
                     double *, Work *);
     void (*cnn_forward)(const float *, const float *, int64_t, float *, Work *);
-    void (*mlp_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float, float *, Mlp *);
+    void (*mlp_sum)(const float *, const float *, const Packed *, const int64_t *, const int64_t *, int64_t, float,
+                    float *, Mlp *);
     void (*fill_normals)(const uint64_t *, uint64_t, float *, int64_t);
     void (*add_normals)(const uint64_t *, uint64_t, float, float, float *, int64_t);
     void (*descend)(float *, const float *, float, int64_t);
@@ -198,45 +239,116 @@ done:
     return result;
 }
 
-static PyObject *py_mlp_sum(PyObject *self, PyObject *args) {
-    Py_buffer p = {0}, x = {0}, y = {0}, index = {0}, widths = {0}, sum = {0};
-    float clip;
-    int tanh_;
+static void forget(Packed *k) {
+    if (k) free(k->row), free(k->place), free(k->value), free(k);
+}
+
+static void forget_capsule(PyObject *capsule) { forget(PyCapsule_GetPointer(capsule, "packed")); }
+
+static Packed *allot(int64_t records, int64_t columns, int64_t values) {
+    Packed *k = calloc(1, sizeof *k);
+    if (!k) return NULL;
+    k->records = records, k->columns = columns;
+    k->row = malloc((size_t)(records + 1) * sizeof *k->row);
+    k->place = malloc((size_t)(values + 1) * sizeof *k->place);
+    k->value = malloc((size_t)(values + 1) * sizeof *k->value);
+    if (k->row && k->place && k->value) return k;
+    forget(k);
+    return NULL;
+}
+
+static void fill(Packed *k, const float *x, const int64_t *y) {
+    int64_t at = 0;
+    for (int64_t r = 0; r < k->records; r++) {
+        double square = 0;
+        k->row[r].first = at;
+        for (int64_t j = 0; j < k->columns; j++, x++)
+            if (*x != 0) {
+                k->place[at] = (uint16_t)j;
+                k->value[at++] = *x;
+                square += (double)*x * *x;
+            }
+        k->row[r].norm2 = (float)square;
+        k->row[r].label = (int32_t)y[r];
+    }
+    k->row[k->records] = (Row){at, 0, 0};
+}
+
+/* Keep the nonzero values of every record alone; None where they are more than `share` of all. */
+static PyObject *py_pack(PyObject *self, PyObject *args) {
+    Py_buffer x = {0}, y = {0};
+    double share;
     PyObject *result = NULL;
-    Mlp m = {0};
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*pfw*", &p, &x, &y, &index, &widths, &tanh_, &clip, &sum)) return NULL;
-    m.layers = (int)(widths.len / 8) - 1;
-    m.tanh_ = tanh_;
-    if (m.layers < 1 || m.layers > MOST) {
-        PyErr_SetString(PyExc_ValueError, "between one and eight layers");
+    if (!PyArg_ParseTuple(args, "y*y*d", &x, &y, &share)) return NULL;
+    const int64_t records = y.len / 8, columns = records ? x.len / 4 / records : 0, values = records * columns;
+    int64_t filled = 0;
+    if (columns < 1 || columns > 65535) {
+        result = Py_NewRef(Py_None);
         goto done;
     }
-    Py_ssize_t floats = 0;
-    for (int l = 0; l <= m.layers; l++) {
-        m.width[l] = (long)((const int64_t *)widths.buf)[l];
-        m.wide[l] = (m.width[l] + 15) / 16 * 16;
-        if (l) floats += (m.width[l - 1] + 1) * m.width[l];
-    }
-    if (m.width[m.layers] > 16) {
-        PyErr_SetString(PyExc_ValueError, "at most sixteen classes");
+    Py_BEGIN_ALLOW_THREADS
+    for (int64_t i = 0; i < values; i++) filled += ((const float *)x.buf)[i] != 0;
+    Py_END_ALLOW_THREADS
+    if ((double)filled > share * (double)values) {
+        result = Py_NewRef(Py_None);
         goto done;
     }
-    if (!expect(&p, floats * 4, "parameters") || !expect(&sum, floats * 4, "sum") ||
-        !expect(&x, y.len / 8 * m.width[0] * 4, "x") || !in_range(&index, &y, m.width[m.layers]))
-        goto done;
-    if (!plan(&m)) {
+    Packed *k = allot(records, columns, filled);
+    if (!k) {
         PyErr_NoMemory();
         goto done;
     }
     Py_BEGIN_ALLOW_THREADS
-    use.mlp_sum(p.buf, x.buf, y.buf, index.buf, index.len / 8, clip, sum.buf, &m);
+    fill(k, x.buf, y.buf);
+    Py_END_ALLOW_THREADS
+    if (!(result = PyCapsule_New(k, "packed", forget_capsule))) forget(k);
+done:
+    PyBuffer_Release(&x), PyBuffer_Release(&y);
+    return result;
+}
+
+static PyObject *py_mlp_room(PyObject *self, PyObject *args) {
+    Py_buffer widths = {0};
+    int packed;
+    Mlp m = {0};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*p", &widths, &packed)) return NULL;
+    const Py_ssize_t floats = widths_of(&widths, &m);
+    PyBuffer_Release(&widths);
+    return floats ? PyLong_FromSize_t((plan(&m, packed, NULL) + 16) * sizeof(float)) : NULL;
+}
+
+static PyObject *py_mlp_sum(PyObject *self, PyObject *args) {
+    Py_buffer p = {0}, x = {0}, y = {0}, index = {0}, widths = {0}, room = {0}, sum = {0};
+    PyObject *capsule, *result = NULL;
+    const Packed *packed = NULL;
+    float clip;
+    Mlp m = {0};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*y*Oy*y*y*pfw*w*", &p, &x, &capsule, &y, &index, &widths, &m.tanh_, &clip, &room,
+                          &sum))
+        return NULL;
+    if (capsule != Py_None && !(packed = PyCapsule_GetPointer(capsule, "packed"))) goto done;
+    const Py_ssize_t floats = widths_of(&widths, &m);
+    if (!floats) goto done;
+    if (packed && (packed->records < y.len / 8 || packed->columns != m.width[0])) {
+        PyErr_SetString(PyExc_ValueError, "the packed records are others");
+        goto done;
+    }
+    if (!expect(&p, floats * 4, "parameters") || !expect(&sum, floats * 4, "sum") ||
+        (!packed && !expect(&x, y.len / 8 * m.width[0] * 4, "x")) ||
+        !expect(&room, (Py_ssize_t)((plan(&m, packed != NULL, NULL) + 16) * sizeof(float)), "room") ||
+        !in_range(&index, &y, m.width[m.layers]))
+        goto done;
+    plan(&m, packed != NULL, (float *)(((uintptr_t)room.buf + 63) / 64 * 64));
+    Py_BEGIN_ALLOW_THREADS
+    use.mlp_sum(p.buf, x.buf, packed, y.buf, index.buf, index.len / 8, clip, sum.buf, &m);
     Py_END_ALLOW_THREADS
     result = Py_NewRef(Py_None);
 done:
-    free(m.room);
     PyBuffer_Release(&p), PyBuffer_Release(&x), PyBuffer_Release(&y), PyBuffer_Release(&index);
-    PyBuffer_Release(&widths), PyBuffer_Release(&sum);
+    PyBuffer_Release(&widths), PyBuffer_Release(&room), PyBuffer_Release(&sum);
     return result;
 }
 
@@ -308,7 +420,9 @@ static PyMethodDef methods[] = {
     {"cnn_sum", py_cnn_sum, METH_VARARGS, "cnn_sum(parameters, x, y, index, clip, unit, out): sum of clipped gradients"},
     {"cnn_forward", py_cnn_forward, METH_VARARGS, "cnn_forward(parameters, x, out): logits"},
     {"mlp_sum", py_mlp_sum, METH_VARARGS,
-     "mlp_sum(parameters, x, y, index, widths, tanh, clip, out): sum of clipped gradients"},
+     "mlp_sum(parameters, x, packed, y, index, widths, tanh, clip, room, out): sum of clipped gradients"},
+    {"mlp_room", py_mlp_room, METH_VARARGS, "mlp_room(widths, packed): bytes of room that mlp_sum needs"},
+    {"pack", py_pack, METH_VARARGS, "pack(x, y, share): nonzero values alone, or None if there are too many"},
     {"normals", py_normals, METH_VARARGS, "normals(key, step, out): standard normals of (key, step)"},
     {"add_normals", py_add_normals, METH_VARARGS,
      "add_normals(key, step, scale, unit, total): total = (total + scale * normals) * unit"},

@@ -34,6 +34,14 @@
 #define activate NAME(activate)
 #define slope NAME(slope)
 #define loss NAME(loss)
+#define gather NAME(gather)
+#define scatter NAME(scatter)
+#define gather_all NAME(gather_all)
+#define scatter_all NAME(scatter_all)
+#define lay_out NAME(lay_out)
+#define fetch NAME(fetch)
+#define fetch_packed NAME(fetch_packed)
+#define clipping NAME(clipping)
 #define mlp_sum NAME(mlp_sum)
 #define product NAME(product)
 #define begin NAME(begin)
@@ -123,6 +131,14 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 #undef activate
 #undef slope
 #undef loss
+#undef gather
+#undef scatter
+#undef gather_all
+#undef scatter_all
+#undef lay_out
+#undef fetch
+#undef fetch_packed
+#undef clipping
 #undef mlp_sum
 #undef product
 #undef begin

@@ -103,41 +103,153 @@ INLINE void loss(float *z, const float *bias, const int64_t *label, long records
     }
 }
 
-/* Widths: inputs, hidden..., classes. Works on blocks of records; `m` was laid out by plan(). */
-static void mlp_sum(const float *p, const float *x, const int64_t *y, const int64_t *index, int64_t count, float clip,
-                    float *sum, Mlp *m) {
-    long at = 0;
-    for (int l = 0; l < m->layers; l++) { /* padded copies of the weights, transposed ones for the way back */
-        const long in = m->width[l], out = m->width[l + 1], wide = m->wide[l + 1], back = m->wide[l];
-        memset(m->bias[l], 0, (size_t)wide * sizeof(float));
-        memset(m->g[l], 0, (size_t)((in + 1) * wide) * sizeof(float));
-        for (long i = 0; i < in; i++) {
-            memcpy(m->w[l] + i * wide, p + at + i * out, (size_t)out * sizeof(float));
-            for (long j = out; j < wide; j++) m->w[l][i * wide + j] = 0;
+/* Records that are mostly zero: z[r] += sum of value * w[place] over the places of record r below `end` that were not
+ * used before. `nv` vectors of columns; `ld` is the row length of all three. */
+INLINE void gather(const Packed *x, Mlp *m, long n, long end, const float *w, float *z, long ld, const int nv) {
+    for (long r = 0; r < n; r++) {
+        const uint16_t *place = x->place + m->first[r];
+        const float *value = x->value + m->first[r];
+        const uint32_t size = m->size[r];
+        uint32_t k = m->at[r];
+        v16 acc[8];
+        FULLY for (int v = 0; v < nv; v++) acc[v] = load(z + r * ld + v * 16);
+        for (; k < size && place[k] < end; k++) {
+            const float s = value[k];
+            const float *row = w + place[k] * ld;
+            FULLY for (int v = 0; v < nv; v++) acc[v] += load(row + v * 16) * s;
         }
-        memcpy(m->bias[l], p + at + in * out, (size_t)out * sizeof(float));
-        if (l > 0) {
-            memset(m->t[l], 0, (size_t)(out * back) * sizeof(float));
-            for (long i = 0; i < in; i++)
-                for (long j = 0; j < out; j++) m->t[l][j * back + i] = p[at + i * out + j];
-        }
-        at += (in + 1) * out;
+        FULLY for (int v = 0; v < nv; v++) store(z + r * ld + v * 16, acc[v]);
+        m->at[r] = k;
     }
-    const int last = m->layers - 1;
-    for (int64_t first = 0; first < count; first += m->block) {
-        const long n = count - first < m->block ? count - first : m->block;
-        for (long r = 0; r < n; r++) {
-            if (r + AHEAD < n) /* records are far apart in memory */
-                for (long j = 0; j < m->width[0]; j += 16)
-                    __builtin_prefetch(x + index[first + r + AHEAD] * m->width[0] + j);
-            memcpy(m->a[0] + r * m->width[0], x + index[first + r] * m->width[0], (size_t)m->width[0] * sizeof(float));
-            m->label[r] = y[index[first + r]];
+}
+
+/* The way back: g[place] += value * d[r]. */
+INLINE void scatter(const Packed *x, Mlp *m, long n, long end, const float *d, float *g, long ld, const int nv) {
+    for (long r = 0; r < n; r++) {
+        const uint16_t *place = x->place + m->first[r];
+        const float *value = x->value + m->first[r];
+        const uint32_t size = m->size[r];
+        uint32_t k = m->at[r];
+        v16 own[8];
+        FULLY for (int v = 0; v < nv; v++) own[v] = load(d + r * ld + v * 16);
+        for (; k < size && place[k] < end; k++) {
+            const float s = value[k];
+            float *row = g + place[k] * ld;
+            FULLY for (int v = 0; v < nv; v++) store(row + v * 16, load(row + v * 16) + own[v] * s);
         }
-        for (int l = 0; l < m->layers; l++) {
+        m->at[r] = k;
+    }
+}
+
+/* One of the two over all places, as many at a time as keep their rows in the first cache. */
+#define ALL(name, part)                                                                                        \
+    PART void name(const Packed *x, Mlp *m, long n, const float *from, float *to, long ld) {                   \
+        for (long j = 0, nv; j < ld; j += nv * 16) {                                                           \
+            const long left = (ld - j) / 16;                                                                   \
+            nv = left >= 8 && WIDEST == 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;                             \
+            const long rows = FIRST_CACHE / (nv * 64);                                                         \
+            memset(m->at, 0, (size_t)n * sizeof *m->at);                                                       \
+            for (long end = rows; end < x->columns + rows; end += rows) {                                      \
+                if (nv == 8) part(x, m, n, end, from + j, to + j, ld, 8);                                      \
+                else if (nv == 4) part(x, m, n, end, from + j, to + j, ld, 4);                                 \
+                else if (nv == 2) part(x, m, n, end, from + j, to + j, ld, 2);                                 \
+                else part(x, m, n, end, from + j, to + j, ld, 1);                                              \
+            }                                                                                                  \
+        }                                                                                                      \
+    }
+#ifdef __AVX512F__
+#define WIDEST 8
+#else
+#define WIDEST 4
+#endif
+ALL(gather_all, gather)
+ALL(scatter_all, scatter)
+#undef ALL
+#undef WIDEST
+
+/* Padded copies of the weights, transposed ones for the way back; gradients at zero. Weights whose rows are whole
+ * vectors need no copy. */
+INLINE void lay_out(const float *p, float *sum, Mlp *m) {
+    for (int l = 0; l < m->layers; l++) {
+        const long in = m->width[l], out = m->width[l + 1], wide = m->wide[l + 1], back = m->wide[l];
+        m->use_w[l] = out == wide ? p : m->w[l];
+        m->use_g[l] = out == wide ? sum : m->g[l];
+        memset(m->use_g[l], 0, (size_t)((in + 1) * wide) * sizeof(float));
+        if (out != wide)
+            for (long i = 0; i < in; i++) {
+                memcpy(m->w[l] + i * wide, p + i * out, (size_t)out * sizeof(float));
+                for (long j = out; j < wide; j++) m->w[l][i * wide + j] = 0;
+            }
+        memset(m->bias[l], 0, (size_t)wide * sizeof(float));
+        memcpy(m->bias[l], p + in * out, (size_t)out * sizeof(float));
+        if (l > 0)
+            for (long j = 0; j < out; j++) {
+                for (long i = 0; i < in; i++) m->t[l][j * back + i] = p[i * out + j];
+                for (long i = in; i < back; i++) m->t[l][j * back + i] = 0;
+            }
+        p += (in + 1) * out;
+        sum += (in + 1) * out;
+    }
+}
+
+/* Inputs and labels of `n` records. They are far apart in memory, so they are asked for ahead of their use. */
+INLINE void fetch(const float *x, const int64_t *y, const int64_t *index, long n, Mlp *m) {
+    const long width = m->width[0];
+    for (long r = 0; r < n; r++) {
+        const float *next = x + index[r + AHEAD < n ? r + AHEAD : r] * width;
+        for (long j = 0; j < width; j += 16) __builtin_prefetch(next + j);
+        memcpy(m->a[0] + r * width, x + index[r] * width, (size_t)width * sizeof(float));
+        m->label[r] = y[index[r]];
+    }
+}
+
+INLINE void fetch_packed(const Packed *x, const int64_t *index, long n, Mlp *m) {
+    for (long r = 0; r < n; r++) __builtin_prefetch(x->row + index[r]);
+    for (long r = 0; r < n; r++) {
+        const Row *row = x->row + index[r];
+        m->first[r] = row->first;
+        m->size[r] = (uint32_t)(row[1].first - row->first);
+        m->norm2[r] = row->norm2;
+        m->label[r] = row->label;
+        for (uint32_t k = 0; k < m->size[r]; k += 16) __builtin_prefetch(x->value + m->first[r] + k);
+        for (uint32_t k = 0; k < m->size[r]; k += 32) __builtin_prefetch(x->place + m->first[r] + k);
+    }
+}
+
+/* The factor that clips a record's gradient (0 if it overflows), given its inputs and derivatives in `m`. */
+INLINE float clipping(const Mlp *m, int packed, long r, float clip) {
+    float norm = 0;
+    for (int l = 0; l < m->layers; l++) {
+        float inputs = 1;
+        if (l == 0 && packed) {
+            inputs += m->norm2[r];
+        } else {
+            const long in = l ? m->wide[l] : m->width[0], whole = in / 16 * 16;
+            inputs += square(m->a[l] + r * in, (int)whole);
+            for (long i = whole; i < in; i++) inputs += m->a[l][r * in + i] * m->a[l][r * in + i];
+        }
+        norm += inputs * square(m->d[l] + r * m->wide[l + 1], (int)m->wide[l + 1]);
+    }
+    norm = sqrtf(norm);
+    return !isfinite(norm) ? 0 : norm > clip ? clip / norm : 1;
+}
+
+/* Widths: inputs, hidden..., classes. Works on blocks of records; `m` was laid out by plan(). Inputs come from `x`, or
+ * from `packed` if that is given. */
+static void mlp_sum(const float *p, const float *x, const Packed *packed, const int64_t *y, const int64_t *index,
+                    int64_t count, float clip, float *sum, Mlp *m) {
+    const int last = m->layers - 1;
+    lay_out(p, sum, m);
+    for (int64_t first = 0; first < count; first += m->block, index += m->block) {
+        const long n = count - first < m->block ? count - first : m->block;
+        if (packed) fetch_packed(packed, index, n, m);
+        else fetch(x, y, index, n, m);
+        for (int l = 0; l <= last; l++) {
             const long wide = m->wide[l + 1], step = l ? m->wide[l] : m->width[0];
             float *z = l == last ? m->d[last] : m->a[l + 1];
             memset(z, 0, (size_t)(n * wide) * sizeof(float));
-            multiply(m->a[l], step, 1, m->w[l], wide, z, wide, n, wide, m->width[l]);
+            if (l == 0 && packed) gather_all(packed, m, n, m->use_w[0], z, wide);
+            else multiply(m->a[l], step, 1, m->use_w[l], wide, z, wide, n, wide, m->width[l]);
             if (l < last) activate(z, m->bias[l], n, wide, m->tanh_);
         }
         loss(m->d[last], m->bias[last], m->label, n, (int)m->width[last + 1]);
@@ -148,25 +260,18 @@ static void mlp_sum(const float *p, const float *x, const int64_t *y, const int6
             slope(m->d[l - 1], m->a[l], n * wide, m->tanh_);
         }
         for (long r = 0; r < n; r++) {
-            float norm = 0;
+            const float f = clipping(m, packed != NULL, r, clip);
             for (int l = 0; l <= last; l++) {
-                const long in = l ? m->wide[l] : m->width[0], whole = in / 16 * 16;
-                float inputs = square(m->a[l] + r * in, (int)whole) + 1;
-                for (long i = whole; i < in; i++) inputs += m->a[l][r * in + i] * m->a[l][r * in + i];
-                norm += inputs * square(m->d[l] + r * m->wide[l + 1], (int)m->wide[l + 1]);
-            }
-            norm = sqrtf(norm);
-            const int fine = isfinite(norm);
-            const float f = norm > clip ? clip / norm : 1;
-            for (int l = 0; l <= last; l++) {
-                const long in = l ? m->wide[l] : m->width[0], wide = m->wide[l + 1];
-                float *d = m->d[l] + r * wide;
-                if (!fine) { /* an overflowing record contributes nothing */
-                    memset(m->a[l] + r * in, 0, (size_t)in * sizeof(float));
+                const long wide = m->wide[l + 1];
+                float *d = m->d[l] + r * wide, *bias = m->use_g[l] + m->width[l] * wide;
+                if (f == 0) { /* an overflowing record contributes nothing */
+                    if (l || !packed) {
+                        const long in = l ? m->wide[l] : m->width[0];
+                        memset(m->a[l] + r * in, 0, (size_t)in * sizeof(float));
+                    }
                     memset(d, 0, (size_t)wide * sizeof(float));
                     continue;
                 }
-                float *bias = m->g[l] + m->width[l] * wide;
                 for (long j = 0; j < wide; j += 16) {
                     const v16 v = load(d + j) * f;
                     store(d + j, v);
@@ -176,13 +281,15 @@ static void mlp_sum(const float *p, const float *x, const int64_t *y, const int6
         }
         for (int l = 0; l <= last; l++) {
             const long in = l ? m->wide[l] : m->width[0], wide = m->wide[l + 1];
-            multiply(m->a[l], 1, in, m->d[l], wide, m->g[l], wide, m->width[l], wide, n);
+            if (l == 0 && packed) scatter_all(packed, m, n, m->d[0], m->use_g[0], wide);
+            else multiply(m->a[l], 1, in, m->d[l], wide, m->use_g[l], wide, m->width[l], wide, n);
         }
     }
-    at = 0;
     for (int l = 0; l < m->layers; l++) {
         const long out = m->width[l + 1];
-        for (long i = 0; i <= m->width[l]; i++, at += out)
-            memcpy(sum + at, m->g[l] + i * m->wide[l + 1], (size_t)out * sizeof(float));
+        if (m->use_g[l] != sum)
+            for (long i = 0; i <= m->width[l]; i++)
+                memcpy(sum + i * out, m->g[l] + i * m->wide[l + 1], (size_t)out * sizeof(float));
+        sum += (m->width[l] + 1) * out;
     }
 }

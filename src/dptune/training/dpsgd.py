@@ -39,7 +39,7 @@ class Engine(Protocol):
 
     dimension: int
     dtype: type[np.floating[Any]]
-    stacks: bool
+    together: int  # how many candidates are best computed at once
 
     def start(self, key: RunKey) -> Floats:
         """Initial parameters as one flat vector."""
@@ -112,13 +112,34 @@ def descend(
     if parts is not None and len(parts) != len(keys):
         raise InvalidInput("every candidate needs its own part of the records, if parts are given.")
     engine.bind(data)
+    starts = [engine.start(key) for key in keys] if start is None else [np.array(s) for s in start]
+    own = [None] * len(keys) if parts is None else parts
+    runs = [_Run(*one) for one in zip(settings, keys, starts, own, strict=True)]
+    groups = [runs[i : i + engine.together] for i in range(0, len(runs), engine.together)]
+    return [flat for group in groups for flat in _descend(engine, len(data), group)]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One candidate: its settings, key and first parameters, and the records that are its own (None: all)."""
+
+    settings: Settings
+    key: RunKey
+    start: Floats
+    part: Indices | None
+
+
+def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]:
+    """Train candidates step by step, all of them at once."""
+    settings = [run.settings for run in runs]
     first = settings[0]
-    begin = [engine.start(key) for key in keys] if start is None else [np.array(s) for s in start]
-    parameters = np.stack(begin).astype(engine.dtype)
-    noises: list[Noise] = [(SecureNoise if first.secure else FastNoise)(key, engine.dimension) for key in keys]
-    sizes = [len(data)] * len(keys) if parts is None else [len(part) for part in parts]
-    drawn = zip(keys, sizes, settings, strict=True)
-    samplers = [PoissonSampler(k, n, s.sampling_rate, s.steps) for k, n, s in drawn]
+    parameters = np.stack([run.start for run in runs]).astype(engine.dtype)
+    noises: list[Noise] = [(SecureNoise if first.secure else FastNoise)(run.key, engine.dimension) for run in runs]
+    sizes = [records if run.part is None else len(run.part) for run in runs]
+    samplers = [
+        PoissonSampler(run.key, size, run.settings.sampling_rate, first.steps)
+        for run, size in zip(runs, sizes, strict=True)
+    ]
     scales = [s.noise_multiplier * s.clip_norm for s in settings]
     clips = np.array(
         [
@@ -130,19 +151,21 @@ def descend(
         raise InvalidInput("the noise lattice is wider than the clip norm. Lower 'noise_multiplier' or use fast noise.")
     rates = np.array([[s.learning_rate] for s in settings])
     update = first.optimizer.start(parameters)
-    units = [1.0 / s.batch_size for s in settings]
     gradient = np.empty_like(parameters)
     lattices = [SecureNoise.lattice(scale) for scale in scales]
     exact = getattr(engine, "lattice_sums", None) if first.secure else None
+    adding = [
+        (noise.add, row, scale, 1.0 / s.batch_size)
+        for noise, row, scale, s in zip(noises, gradient, scales, settings, strict=True)
+    ]
     with np.errstate(all="ignore"):  # a diverging candidate is an outcome, not an error
         for step in range(first.steps):
-            batches = [s.batch(step) for s in samplers]
-            if parts is not None:
-                batches = [part[batch] for part, batch in zip(parts, batches, strict=True)]
+            drawn = [sampler.batch(step) for sampler in samplers]
+            batches = [b if run.part is None else run.part[b] for run, b in zip(runs, drawn, strict=True)]
             if exact is None or not exact(parameters, batches, clips, lattices, gradient):
                 engine.clipped_sums(parameters, batches, clips, gradient)
-            for row, (noise, scale, unit) in enumerate(zip(noises, scales, units, strict=True)):
-                noise.add(gradient[row], scale, step, unit)
+            for add, row, scale, unit in adding:
+                add(row, scale, step, unit)
             factor = first.schedule.factor(step, first.steps)
             update(parameters, gradient, (rates * factor).astype(engine.dtype))
     return list(parameters)

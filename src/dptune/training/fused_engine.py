@@ -62,7 +62,7 @@ class FusedEngine:
     in double precision throughout.
     """
 
-    stacks = False
+    together = 1
 
     def __init__(self, model: Cnn, *, double: bool = False, compiled: bool | None = None) -> None:
         if not supports(model):

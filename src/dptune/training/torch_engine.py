@@ -93,7 +93,7 @@ class TorchEngine:
     weights the module came with. The caller's module is copied, never changed.
     """
 
-    stacks = False
+    together = 1
 
     def __init__(self, module: nn.Module, *, double: bool = False, mode: str = "auto", fresh: bool = False) -> None:
         _refuse(module)
