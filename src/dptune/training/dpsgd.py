@@ -29,6 +29,10 @@ Indices = NDArray[np.int64]
 
 # Below this, sums on the lattice of secure noise would leave the whole numbers that are exact.
 _LEAST_SECURE = 2.0**-10
+# Secure sums count in lattice steps; all whole numbers up to this one and the noise on top are exact.
+_MOST_STEPS = 2.0**52
+# Clip norms for which no product of a secure sum overflows or vanishes (docs/exact_sums.md).
+_SECURE_CLIPS = (2.0**-40, 2.0**40)
 
 
 class Engine(Protocol):
@@ -128,11 +132,13 @@ def descend(
     )
     if (clips <= 0).any():
         raise InvalidInput("the noise lattice is wider than the clip norm. Lower 'noise_multiplier' or use fast noise.")
+    lattices = [SecureNoise.lattice(scale) for scale in scales]
+    if first.secure:
+        _check_size(settings, sizes, lattices)
     rates = np.array([[s.learning_rate] for s in settings])
     update = first.optimizer.start(parameters)
     units = [1.0 / s.batch_size for s in settings]
     gradient = np.empty_like(parameters)
-    lattices = [SecureNoise.lattice(scale) for scale in scales]
     exact = getattr(engine, "lattice_sums", None) if first.secure else None
     with np.errstate(all="ignore"):  # a diverging candidate is an outcome, not an error
         for step in range(first.steps):
@@ -148,6 +154,17 @@ def descend(
     return list(parameters)
 
 
+def _check_size(settings: Sequence[Settings], sizes: Sequence[int], lattices: Sequence[float]) -> None:
+    """Refuse more records than can be summed exactly on the lattice."""
+    for one, size, lattice in zip(settings, sizes, lattices, strict=True):
+        if size * one.clip_norm > _MOST_STEPS * lattice > 0.0:
+            most = int(_MOST_STEPS * lattice / one.clip_norm)
+            raise InvalidInput(
+                f"secure sums with noise multiplier {one.noise_multiplier:g} are exact for at most {most} records; got "
+                f"{size}. Use more noise, or train on fewer records."
+            )
+
+
 def _check(
     engine: Engine, settings: Sequence[Settings], keys: Sequence[RunKey], start: Sequence[Floats] | None
 ) -> None:
@@ -160,6 +177,9 @@ def _check(
         raise InvalidInput("stacked candidates must share steps, optimizer, schedule and secure. Train them apart.")
     if any(s.secure and 0.0 < s.noise_multiplier < _LEAST_SECURE for s in settings):
         raise InvalidInput(f"secure noise needs a 'noise_multiplier' of at least {_LEAST_SECURE:g} (or none at all).")
+    least, most = _SECURE_CLIPS
+    if any(s.secure and not least <= s.clip_norm <= most for s in settings):
+        raise InvalidInput(f"secure noise needs a 'clip_norm' between {least:g} and {most:g}. Scale the features.")
     if settings[0].secure and engine.dtype is not np.float64:
         raise InvalidInput("secure noise needs an engine in double precision. Build it with double=True.")
     for vector in start or ():
