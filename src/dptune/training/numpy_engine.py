@@ -4,7 +4,7 @@ The gradient of a linear layer for one record is the outer product of its input 
 so its norm is a product of two vector norms and the clipped sum is one weighted matrix product: per-record
 gradients never exist. Several candidates of one shape are computed as a stack; each has its own parameters,
 batch and clip norm, and nothing flows between them. Padding in a stack is of records (weight zero), never of
-parameters.
+parameters. Sums for secure noise are exact, in whole numbers (see :mod:`_fixed_point`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dptune.errors import InvalidInput
 from dptune.training._compiled import kernel
+from dptune.training._fixed_point import FixedPoint
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Mlp
 from dptune.training.noise import RunKey
@@ -46,6 +47,7 @@ class NumpyEngine:
         self._shapes = list(itertools.pairwise(model.widths))
         self._gathered = np.empty((0, model.features), self.dtype)
         self._data: Dataset | None = None
+        self._fixed: FixedPoint | None = None
         self._x = np.empty((0, model.features), self.dtype)
         self._square = np.empty(0, self.dtype)
         self._y = np.empty(0, np.int64)
@@ -73,9 +75,16 @@ class NumpyEngine:
         if data is self._data:
             return
         self._data = data
-        self._x = np.ascontiguousarray(data.x, dtype=self.dtype)
+        self._fixed = None
         self._y = np.ascontiguousarray(data.y)
-        self._square = np.einsum("nd,nd->n", self._x, self._x)
+        self._x = np.empty((0, self.model.features), self.dtype)
+        if self.dtype is np.float32:  # a secure run needs no copy in double precision
+            self._load()
+
+    def _load(self) -> None:
+        if self._data is not None and len(self._x) != len(self._data):
+            self._x = np.ascontiguousarray(self._data.x, dtype=self.dtype)
+            self._square = np.einsum("nd,nd->n", self._x, self._x)
 
     def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
@@ -86,6 +95,7 @@ class NumpyEngine:
                 tanh = self.model.nonlinearity.kind == "tanh"
                 kernel.mlp_sum(weights, self._x, self._y, places, self._widths, tanh, float(clips[row]), out[row])
             return
+        self._load()
         stack, most = len(batches), max((len(batch) for batch in batches), default=0)
         if most == 0:
             out.fill(0.0)
@@ -124,6 +134,18 @@ class NumpyEngine:
             np.multiply(delta, factor[:, None, :], out=delta)
             np.matmul(hidden, delta.transpose(0, 2, 1), out=weight)
             np.sum(delta, axis=2, out=bias)
+
+    def lattice_sums(
+        self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
+    ) -> bool:
+        """The same, exactly: every record's share is a function of that record and the parameters, of norm at most
+        ``clips[s]``. Large sums are multiples of ``lattices[s]``."""
+        if self._fixed is None:
+            self._fixed = FixedPoint(self.model)
+            if self._data is not None:
+                self._fixed.bind(self._data)
+        self._fixed.sums(parameters, batches, clips, lattices, out)
+        return True
 
     def logits(self, parameters: Floats, x: Floats) -> Floats:
         """Outputs of one candidate on the rows of ``x``."""
