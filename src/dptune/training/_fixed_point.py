@@ -1,4 +1,4 @@
-"""Clipped gradient sums of softmax regressions and MLPs in whole numbers, for secure noise (docs/exact_sums.md).
+"""Clipped gradient sums of softmax regressions and MLPs in whole numbers (docs/theorems/exact_sums.md).
 
 Inputs, weights, activations and derivatives are rounded to whole numbers of about twenty bits, times a power of two
 that belongs to the record (or, for weights, to the layer). Products and sums of them stay below 2^53, so a matrix
@@ -34,11 +34,11 @@ _EXACT = 53  # all whole numbers up to 2^53 are doubles
 _BITS = 20  # of inputs, activations and derivatives
 _SHARE_BITS = 41  # a coordinate of a record's share is at most 2^41 steps,
 _RECORDS = 2 ** (_EXACT - _SHARE_BITS)  # so this many shares can be added in one product
-_MOST_RECORDS = 2 ** (63 - _SHARE_BITS)  # and this many in 64-bit integers
+_MOST_RECORDS = 2 ** (62 - _SHARE_BITS)  # and this many in 64-bit integers, with room for rounding
 _LARGE = 64  # values beyond 2^64 are cut off; derivatives below 2^-64 count as zero
 _WIDEST = 18  # at most 2^18 - 1 inputs or outputs of a layer
 _BELOW_ONE = 1.0 - 2.0**-40  # covers the rounding of a norm and of what is divided by it
-_PREPARED = 4096  # rows of the data at a time
+_PREPARED = 256  # rows of the data at a time, inside the caches
 
 
 class _Block(NamedTuple):

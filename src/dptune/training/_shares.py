@@ -1,4 +1,4 @@
-"""Exact sums of gradients that are computed one record at a time (docs/exact_sums.md).
+"""Exact sums of gradients that are computed one record at a time (docs/theorems/exact_sums.md).
 
 A record that is computed alone cannot depend on its peers; rounded to the lattice of the noise, its share is a vector
 of whole numbers, and those add up exactly.

@@ -29,9 +29,11 @@ Indices = NDArray[np.int64]
 
 # Below this, sums on the lattice of secure noise would leave the whole numbers that are exact.
 _LEAST_SECURE = 2.0**-10
+# How much of the clip norm the lattice of secure noise must leave.
+_LEAST_LEFT = 2.0**-10
 # Secure sums count in lattice steps; all whole numbers up to this one and the noise on top are exact.
 _MOST_STEPS = 2.0**52
-# Clip norms for which no product of a secure sum overflows or vanishes (docs/exact_sums.md).
+# Clip norms for which no product of a secure sum overflows or vanishes (docs/theorems/exact_sums.md).
 _SECURE_CLIPS = (2.0**-40, 2.0**40)
 
 
@@ -130,7 +132,7 @@ def descend(
             for s, noise, scale in zip(settings, noises, scales, strict=True)
         ]
     )
-    if (clips <= 0).any():
+    if any(clip < _LEAST_LEFT * s.clip_norm for clip, s in zip(clips, settings, strict=True)):
         raise InvalidInput("the noise lattice is wider than the clip norm. Lower 'noise_multiplier' or use fast noise.")
     lattices = [SecureNoise.lattice(scale) for scale in scales]
     if first.secure:

@@ -4,7 +4,8 @@ A compiled kernel does it, or numpy where there is none. Parameters keep the ord
 move freely between the engines; the inner order (channels last) exists only inside a call.
 
 For secure noise the kernel rounds every record's clipped gradient to the noise's lattice and adds whole numbers: such
-a sum is exact, and a record's share of it is a function of that record and the parameters alone (docs/exact_sums.md).
+a sum is exact, and a record's share of it is a function of that record and the parameters alone
+(docs/theorems/exact_sums.md). Numpy does the same one record at a time.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ KEY_BYTES = 32
 _BLOCK = 8192
 # Secure noise lives on a lattice of about this fraction of its standard deviation (a power of two).
 _LATTICE_BITS = 20
-# Share of the clip norm kept for rounding inside an engine: docs/exact_sums.md proves that a share is longer than it
-# should be by less than 2^-16 of it, in the kernel's single precision.
+# Share of the clip norm kept for rounding inside an engine: a share is longer than it should be by less than 2^-14 of
+# the clip norm, in the kernel's single precision (docs/theorems/exact_sums.md).
 _ROUNDING = 2.0**-13
 
 
