@@ -9,6 +9,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import os
+import subprocess
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -18,7 +21,7 @@ from hypothesis import strategies as st
 
 from dptune.errors import InvalidInput
 from dptune.training import Settings, descend
-from dptune.training._fixed_point import FixedPoint, _exponentials
+from dptune.training._fixed_point import FixedPoint, _exponentials, _public, _softmax_minus_label
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Mlp, softmax
 from dptune.training.noise import RunKey, SecureNoise
@@ -62,7 +65,7 @@ def in_steps(share: np.ndarray, clip: float) -> list[int]:
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("scale", [0.3, 30.0])
+@pytest.mark.parametrize("scale", [0.3, 30.0, 1e16])
 @pytest.mark.parametrize("clip", [1e-3, 1.0, 37.0])
 def test_a_share_is_the_same_in_every_place_and_shares_add_up_exactly(model: Mlp, scale: float, clip: float) -> None:
     data = records(61, model)
@@ -99,6 +102,42 @@ def test_a_stack_equals_its_members_bit_for_bit(model: Mlp) -> None:
         engine.lattice_sums(parameters[one], [batch], clips[one], [0.0], apart)
         assert np.array_equal(together[row], apart[0])
     assert not together[0].any()
+
+
+@pytest.mark.parametrize("model", [*MODELS, softmax(20_000, 2)])
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e18, 1e60])
+def test_no_product_or_sum_leaves_the_exact_whole_numbers(model: Mlp, scale: float) -> None:
+    """What the proof needs of every value: whole, and so small that sums of products stay below 2^53."""
+    fixed = FixedPoint(model)
+    fixed.bind(records(61, model))
+    bits, weight_bits, width = fixed._bits, fixed._weight_bits, max(model.widths) + 1
+    assert max(2**bits * 2**weight_bits, 2 ** (2 * bits)) * width <= 2**53
+    parameters = scale * np.random.default_rng(10).normal(size=(1, model.dimension))
+    weights = [_public(layer, weight_bits) for layer in fixed._layers(parameters)]
+    inputs, last = fixed._forward(weights, np.arange(61)[None])
+    deltas = fixed._backward(weights, inputs, last)
+    for most, block in [*((weight_bits, w) for w in weights), *((bits, b) for b in (*inputs, *deltas))]:
+        assert np.array_equal(block.values, np.rint(block.values))
+        assert np.abs(block.values).max() <= 2.0**most
+        assert np.abs(block.unit).max() < 130
+    assert all(np.abs(block.values).max(axis=1).min() >= 2.0 ** (bits - 1) for block in inputs)
+
+
+@pytest.mark.parametrize("classes", [2, 10, 300])
+def test_probabilities_depend_on_nothing_but_their_record(classes: int) -> None:
+    """Before they are rounded: a difference in the last bit would rarely show afterwards, but it could."""
+    rng = np.random.default_rng(9)
+    logits, labels = rng.normal(size=(2, classes, 61)) * 5, rng.integers(0, classes, (2, 61))
+    together = logits.copy()
+    _softmax_minus_label(together, labels)
+    for record in range(61):
+        one = logits[1:, :, record : record + 1].copy()
+        _softmax_minus_label(one, labels[1:, record : record + 1])
+        assert np.array_equal(one[0, :, 0], together[1, :, record])
+    exact = np.exp(logits - logits.max(axis=1, keepdims=True))
+    exact /= exact.sum(axis=1, keepdims=True)
+    np.put_along_axis(exact, labels[:, None], np.take_along_axis(exact, labels[:, None], 1) - 1.0, 1)
+    assert np.abs(together - exact).max() < 2e-7
 
 
 def reference(model: Mlp, flat: list[float], x: list[float], label: int, clip: float) -> list[int]:
@@ -216,6 +255,8 @@ def test_large_batches_are_exact_and_rounded_once(size: int) -> None:
         total = [old + Fraction(float(new)) for old, new in zip(total, out[0], strict=True)]
     lattice = 2.0**-20
     order = rng.permutation(size)
+    engine.lattice_sums(parameters, [order], np.array([0.7]), [0.0], out)
+    assert out[0].tolist() == [float(value) for value in total]
     engine.lattice_sums(parameters, [order], np.array([0.7]), [lattice], out)
     if size <= 4096:
         assert [Fraction(float(value)) for value in out[0]] == total
@@ -290,6 +331,33 @@ def test_a_unit_at_its_kink_does_not_see_who_else_is_in_the_batch() -> None:
             assert np.linalg.norm(out[1] - out[0]) <= 1.0
     if not found:
         pytest.skip("this matrix library gives a record the same bits in every batch tried")
+
+
+SCRIPT = """
+import hashlib, numpy as np
+from dptune.training.datasets import Dataset
+from dptune.training.models import Mlp
+from dptune.training.numpy_engine import NumpyEngine
+rng = np.random.default_rng(0)
+for activation in ("relu", "tanh"):
+    engine = NumpyEngine(Mlp(784, 10, (33, 17), activation), double=True)
+    engine.bind(Dataset(rng.integers(-999, 999, (301, 784)) / 512, rng.integers(0, 10, 301), 10))
+    out, parameters = np.empty((2, 1, engine.dimension)), rng.integers(-999, 999, (1, engine.dimension)) / 4096
+    engine.lattice_sums(parameters, [np.arange(301)], np.ones(1), [0.0], out[0])
+    print(hashlib.sha256(out[0].tobytes()).hexdigest())
+"""
+
+
+def test_other_matrix_kernels_give_the_same_bits() -> None:
+    """OpenBLAS adds in another order on an old processor; elsewhere the variable has no effect."""
+    answers = set()
+    for kind in (None, "Prescott"):
+        environment = dict(os.environ) if kind is None else {**os.environ, "OPENBLAS_CORETYPE": kind}
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+        )
+        answers.add(done.stdout)
+    assert len(answers) == 1
 
 
 @pytest.mark.parametrize("noise", [0.0, 2.0**-10])
