@@ -175,5 +175,17 @@ def test_shared_keys_and_mixed_stacks_are_refused() -> None:
         descend(engine, records(), [with_(secure=True)], [key])
     with pytest.raises(InvalidInput, match=r"'noise_multiplier' of at least 0\.000976562"):
         descend(NumpyEngine(softmax(6, 3), double=True), records(), [with_(secure=True, noise_multiplier=1e-4)], [key])
+    for clip in (1e-13, 1e13):
+        with pytest.raises(InvalidInput, match="'clip_norm' between"):
+            descend(NumpyEngine(softmax(6, 3), double=True), records(), [with_(secure=True, clip_norm=clip)], [key])
     with pytest.raises(InvalidInput, match="its own part of the records"):
         descend(engine, records(), [BASE], [key], None, [])
+
+
+def test_secure_sums_refuse_more_records_than_add_up_exactly() -> None:
+    """With the least noise the sum of 2^23 shares could leave the whole numbers that are exact."""
+    data = Dataset(np.zeros((2**23, 1), np.float32), np.zeros(2**23, np.int64), 2)
+    few = with_(secure=True, noise_multiplier=2.0**-10, sampling_rate=1e-6, steps=1)
+    engine = NumpyEngine(softmax(1, 2), double=True)
+    with pytest.raises(InvalidInput, match="exact for at most 4194304 records; got 8388608"):
+        descend(engine, data, [few], [RunKey.rehearsal(1)])

@@ -198,6 +198,11 @@ def test_the_engine_can_be_chosen() -> None:
         )
 
 
+def test_a_holdout_whose_lattice_would_be_wider_than_a_record_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="wider than one record"):
+        Holdout(0.2, denominator=2.0**21, scale=1.0)
+
+
 def test_secure_runs_learn_as_well() -> None:
     split = load("digits")
     made = DpSgdTrainer(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dptune.errors import InvalidInput
-from dptune.training import DpSgdTrainer, RunKey, Settings, descend, engine_for, load
+from dptune.training import DpSgdTrainer, RunKey, Settings, descend, engine_for, fused_engine, load
 from dptune.training._compiled import kernel
 from dptune.training.datasets import Dataset
-from dptune.training.fused_engine import FusedEngine
+from dptune.training.fused_engine import _LAYERS, FusedEngine
 from dptune.training.models import dp_hype_cnn, dp_hypo_cnn
 from dptune.training.noise import SecureNoise
 
@@ -128,31 +129,135 @@ def test_a_record_that_overflows_contributes_nothing(compiled: bool) -> None:
     np.testing.assert_allclose(out, rest, rtol=1e-5, atol=1e-6)
 
 
-@needs_kernel
+def single(engine: FusedEngine, p: np.ndarray, index: np.ndarray, limit: float, lattice: float) -> np.ndarray:
+    """The shares of single records."""
+    shares = np.empty((len(index), engine.dimension))
+    for row, record in enumerate(index):
+        assert engine.lattice_sums(p, [np.array([record])], np.array([limit]), [lattice], shares[row : row + 1])
+    return shares
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("clip", [0.1, 1.0, 30.0])
-def test_sums_on_the_lattice_are_exact(clip: float) -> None:
+def test_sums_on_the_lattice_are_exact(clip: float, compiled: bool) -> None:
     """Bit for bit: a batch is the sum of its records in any order, each on the lattice and within the clip norm."""
     data, parameters = images(), weights()[None].astype(np.float64)
     scale = 1.1 * clip
     lattice = SecureNoise.lattice(scale)
-    engine = FusedEngine(dp_hypo_cnn(), double=True)
+    engine = FusedEngine(dp_hypo_cnn(), double=True, compiled=compiled)
     engine.bind(data)
-    limit = np.array([clip - SecureNoise(RunKey.rehearsal(1), 1).margin(engine.dimension, scale, clip)])
+    limit = clip - SecureNoise(RunKey.rehearsal(1), 1).margin(engine.dimension, scale, clip)
     batch = np.random.default_rng(3).permutation(500)[:61]
-    shares = np.empty((61, engine.dimension))
-    for row, record in enumerate(batch):
-        assert engine.lattice_sums(parameters, [np.array([record])], limit, [lattice], shares[row : row + 1])
+    shares = single(engine, parameters, batch, limit, lattice)
     assert np.array_equal(shares, np.rint(shares / lattice) * lattice)
     assert np.linalg.norm(shares, axis=1).max() <= clip
     assert np.linalg.norm(shares, axis=1).max() > 0.99 * clip or clip > 1.0
     together = np.empty_like(parameters)
     for order in (batch, np.sort(batch), batch[::-1]):
-        assert engine.lattice_sums(parameters, [order], limit, [lattice], together)
+        assert engine.lattice_sums(parameters, [order], np.array([limit]), [lattice], together)
         assert np.array_equal(together[0], shares.sum(axis=0))
     plain = np.empty_like(parameters)
-    engine.clipped_sums(parameters, [batch], limit, plain)
+    engine.clipped_sums(parameters, [batch], np.array([limit]), plain)
     rounding = lattice * np.sqrt(61 * engine.dimension)  # half a step a coordinate and record, at most
     assert np.linalg.norm(together - plain) < rounding + 1e-5 * np.linalg.norm(plain)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_record_has_the_same_bits_in_every_place_and_company(compiled: bool) -> None:
+    """Every place of every size of a block, among records that overflow; on a lattice that shows all bits."""
+    data = images(30)
+    wild = data.x.copy()
+    wild[20:25] = 3e38
+    wild[25:] *= np.float32(1e20)
+    broken = Dataset(wild, data.y, 10)
+    engine = FusedEngine(dp_hypo_cnn(), double=True, compiled=compiled)
+    engine.bind(broken)
+    parameters = weights()[None].astype(np.float64)
+    rng, out = np.random.default_rng(4), np.empty((1, engine.dimension))
+    with np.errstate(all="ignore"):
+        shares = single(engine, parameters, np.arange(30), 1.0, 2.0**-40)
+        for size in (*range(1, 14), 24, 25):
+            batch = rng.permutation(30)[:size]
+            engine.lattice_sums(parameters, [batch], np.ones(1), [2.0**-40], out)
+            assert np.array_equal(out[0], shares[batch].sum(axis=0))
+
+
+@needs_kernel
+def test_a_build_that_depends_on_the_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in that errs by one step in the last place of a full block."""
+
+    class Uneven:
+        @staticmethod
+        def cnn_sum(p: object, x: object, y: object, index: np.ndarray, clip: float, unit: float, out: object) -> None:
+            kernel.cnn_sum(p, x, y, index, clip, unit, out)
+            if len(index) == 12:
+                out[-1] += 1.0  # type: ignore[index] # an array
+
+    fused_engine._same_in_every_place.cache_clear()
+    assert fused_engine._same_in_every_place()
+    fused_engine._same_in_every_place.cache_clear()
+    monkeypatch.setattr(fused_engine, "kernel", Uneven)
+    assert not fused_engine._same_in_every_place()
+    with pytest.raises(InvalidInput, match="different places of a batch"):
+        FusedEngine(dp_hypo_cnn(), double=True, compiled=True)
+    assert not FusedEngine(dp_hypo_cnn(), double=True).compiled
+    assert FusedEngine(dp_hypo_cnn()).compiled
+    fused_engine._same_in_every_place.cache_clear()
+
+
+def wild_parameters(case: str) -> np.ndarray:
+    """Parameters under which the factors of a dense layer's gradient are of very different size."""
+    parts = dict(
+        zip(("w1", "b1", "w2", "b2", "w3", "b3", "w4", "b4"), (math.prod(s) for s, *_ in _LAYERS), strict=True)
+    )
+    ends = np.cumsum([0, *parts.values()])
+    flat = np.zeros(26_010)
+    view = {name: flat[a:b] for name, a, b in zip(parts, ends, ends[1:], strict=False)}
+    rng = np.random.default_rng(5)
+    if case == "huge inputs, tiny derivatives of the hidden layer":
+        view["b2"][:], view["b3"][:] = 2.0**59, 1.0
+        view["w4"][:] = 2.0**-38 * rng.choice([-1.0, 1.0], 320)
+        view["b4"][:] = -28.0
+        view["b4"][3] = 0.0
+    elif case == "huge hidden layer, tiny derivatives of the outputs":
+        view["b3"][:] = 2.0**60
+        view["b4"][:] = -53.0
+        view["b4"][3] = 0.0
+    elif case == "many equal coordinates":
+        flat[:] = 0.01
+    elif case == "huge weights":
+        flat[:] = rng.normal(size=26_010) * 1e4
+    else:
+        flat[:] = rng.normal(size=26_010) * 1e-12
+    return flat[None]
+
+
+CASES = (
+    "huge inputs, tiny derivatives of the hidden layer",
+    "huge hidden layer, tiny derivatives of the outputs",
+    "many equal coordinates",
+    "huge weights",
+    "tiny weights",
+)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("clip", [2.0**-40, 1e-9, 1e-4, 1.0, 1e9, 2.0**40])
+def test_no_share_is_longer_than_the_clip_norm(case: str, clip: float, compiled: bool) -> None:
+    """Norms in whole numbers, without rounding; records are black, white, huge, tiny and mixed."""
+    rng = np.random.default_rng(6)
+    x = np.zeros((6, 784), np.float32)
+    x[1], x[2], x[3], x[4] = 1.0, 1e15, 1e-30, rng.normal(size=784)
+    x[5] = 10.0 ** rng.uniform(-20, 10, 784)
+    engine = FusedEngine(dp_hypo_cnn(), double=True, compiled=compiled)
+    engine.bind(Dataset(x, np.full(6, 3), 10))
+    lattice = SecureNoise.lattice(clip)
+    limit = clip - SecureNoise(RunKey.rehearsal(1), 1).margin(engine.dimension, clip, clip)
+    with np.errstate(all="ignore"):
+        shares = single(engine, wild_parameters(case), np.arange(6), limit, lattice)
+    for share in np.rint(shares / lattice):
+        assert sum(int(step) ** 2 for step in share) <= (clip / lattice) ** 2  # the lattice is a power of two
 
 
 @pytest.mark.parametrize("compiled", COMPILED)

@@ -26,7 +26,7 @@ from dptune.training.models import (
     dp_hypo_cnn,
     softmax,
 )
-from dptune.training.noise import RunKey
+from dptune.training.noise import RunKey, SecureNoise
 from dptune.training.numpy_engine import NumpyEngine
 from dptune.training.sampling import PoissonSampler
 
@@ -337,3 +337,30 @@ def test_descriptions_build_networks() -> None:
     engine = TorchEngine(build(tiny), fresh=True)
     assert our_clipped_sum(engine, records(), np.arange(20), 1.0).shape == (2 * 9 * 4 + 4 + 4 * 5 + 5 + 5 * 3 + 3,)
     assert not np.array_equal(engine.start(RunKey.rehearsal(1)), engine.start(RunKey.rehearsal(2)))
+
+
+@pytest.mark.parametrize("name", ["mlp", "maxpool", "dropout"])
+def test_sums_on_the_lattice_are_exact(name: str) -> None:
+    """Bit for bit: a batch is the sum of its records in any order, each on the lattice and within the clip norm."""
+    torch.manual_seed(1)
+    module = nn.Sequential(nn.Linear(162, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+    engine = TorchEngine(module if name == "dropout" else modules()[name], double=True)
+    engine.bind(records())
+    lattice, clip = SecureNoise.lattice(0.1), 0.1
+    limit = np.array([clip - SecureNoise(RunKey.rehearsal(1), 1).margin(engine.dimension, clip, clip)])
+    parameters = engine.start(RunKey.rehearsal(1))[None]
+    shares, together = np.empty((31, engine.dimension)), np.empty_like(parameters)
+    for record in range(31):
+        assert engine.lattice_sums(parameters, [np.array([record])], limit, [lattice], shares[record : record + 1])
+    for share in np.rint(shares / lattice):
+        assert 0 < sum(int(step) ** 2 for step in share) <= (clip / lattice) ** 2
+    for order in (np.arange(31), np.arange(31)[::-1].copy(), np.array([7, 3, 29])):
+        assert engine.lattice_sums(parameters, [order], limit, [lattice], together)
+        assert np.array_equal(together[0], shares[order].sum(axis=0))
+    if name != "dropout":  # which draws one mask for all records here, one for each there
+        plain = np.empty_like(parameters)
+        engine.clipped_sums(parameters, [np.arange(31)], limit, plain)
+        rounding = lattice * np.sqrt(31 * engine.dimension)
+        assert np.linalg.norm(shares.sum(axis=0) - plain[0]) < rounding
+    assert engine.lattice_sums(parameters, [np.empty(0, np.int64)], limit, [lattice], together)
+    assert not together.any()

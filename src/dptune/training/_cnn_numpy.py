@@ -35,9 +35,9 @@ def _view(array: Floats, shape: tuple[int, ...], strides: tuple[int, ...]) -> Fl
 class CnnPass:
     """Buffers and views for :meth:`clipped_sum` and :meth:`logits`; one for each engine, not shared by threads."""
 
-    def __init__(self, dtype: type[np.floating[Any]]) -> None:
-        n, all_places = _RECORDS, _RECORDS * _PLACES
-        self._dtype = dtype
+    def __init__(self, dtype: type[np.floating[Any]], records: int = _RECORDS) -> None:
+        n, all_places = records, records * _PLACES
+        self._dtype, self._records = dtype, records
         self._image = np.zeros((n, 32, 32), dtype)
         self._planes = np.zeros((2, 2, all_places + 64), dtype)
         self._patches1 = np.ones((65, all_places), dtype)
@@ -76,14 +76,21 @@ class CnnPass:
         layers = _layers(p)
         parts = _layers(out)
         out.fill(0.0)
-        for first in range(0, len(index), _RECORDS):
-            chunk = index[first : first + _RECORDS]
+        for first in range(0, len(index), self._records):
+            chunk = index[first : first + self._records]
             logits = self._forward(layers, x[chunk])
-            labels = np.zeros(_RECORDS, np.int64)
+            labels = np.zeros(self._records, np.int64)
             labels[: len(chunk)] = y[chunk]
             d4 = _softmax_minus_label(logits, labels)
             d3 = self._backward(layers, d4)
-            rows = [self._g1.reshape(_RECORDS, -1), self._g2.reshape(_RECORDS, -1), self._flat, self._hidden, d3, d4]
+            rows = [
+                self._g1.reshape(self._records, -1),
+                self._g2.reshape(self._records, -1),
+                self._flat,
+                self._hidden,
+                d3,
+                d4,
+            ]
             g1, g2, in3, in4, _, _ = (np.einsum("ri,ri->r", row, row) for row in rows)
             norm = np.sqrt(g1 + g2 + in3 * np.einsum("ri,ri->r", d3, d3) + in4 * np.einsum("ri,ri->r", d4, d4))
             bad = ~np.isfinite(norm)
@@ -99,13 +106,23 @@ class CnnPass:
             parts[3] += self._hidden.T @ (d4 * factor[:, None])
             self._flat[:, 512] = self._hidden[:, 32] = 1.0
 
+    def gradient(self, p: Floats, x: Floats, y: int, out: Floats) -> None:
+        """Write into ``out`` the gradient of one record; for a pass over single records."""
+        layers = _layers(p)
+        parts = _layers(out)
+        d4 = _softmax_minus_label(self._forward(layers, x[None]), np.array([y]))
+        d3 = self._backward(layers, d4)
+        parts[0][:], parts[1][:] = self._g1[0], self._g2[0]
+        np.multiply(self._flat.T, d3, out=parts[2])
+        np.multiply(self._hidden.T, d4, out=parts[3])
+
     def logits(self, p: Floats, x: Floats) -> Floats:
         """Outputs on the rows of ``x``."""
         layers = _layers(p)
         outputs = np.empty((len(x), 10), self._dtype)
-        for first in range(0, len(x), _RECORDS):
-            chunk = x[first : first + _RECORDS]
-            outputs[first : first + _RECORDS] = self._forward(layers, chunk)[: len(chunk)]
+        for first in range(0, len(x), self._records):
+            chunk = x[first : first + self._records]
+            outputs[first : first + self._records] = self._forward(layers, chunk)[: len(chunk)]
         return outputs
 
     def _forward(self, layers: list[Floats], x: Floats) -> Floats:
@@ -114,8 +131,8 @@ class CnnPass:
         inside[len(x) :] = 0.0
         for row in (0, 1):
             for column in (0, 1):
-                plane = self._planes[row, column, : _RECORDS * _PLACES]
-                plane.reshape(_RECORDS, _SIDE, _SIDE)[:] = self._image[:, row::2, column::2]
+                plane = self._planes[row, column, : self._records * _PLACES]
+                plane.reshape(self._records, _SIDE, _SIDE)[:] = self._image[:, row::2, column::2]
         np.copyto(self._patches1[:64].reshape(self._shifted.shape), self._shifted)
         np.matmul(self._patches1.T, layers[0], out=self._a1)
         np.maximum(self._a1[:-1], self._a1[1:], out=self._h1[:-1])
@@ -133,7 +150,7 @@ class CnnPass:
         """Fill the convolutions' gradients; returns the derivative of the hidden layer."""
         d3 = d4 @ layers[3][:32].T
         d3 *= self._hidden[:, :32] > 0.0
-        dp2 = (d3 @ layers[2][:512].T).reshape(_RECORDS, 4, 4, 32)
+        dp2 = (d3 @ layers[2][:512].T).reshape(self._records, 4, 4, 32)
         dp2 *= self._p2 > 0.0
         # Each derivative goes to the first largest place of its window: the upper or lower pair, then left or right.
         upper = dp2 * (self._h2[:, :-1] >= self._h2[:, 1:])
@@ -144,7 +161,7 @@ class CnnPass:
         self._d2[:, :, :-1] = left
         self._d2[:, :, -1] = 0.0
         self._d2[:, :, 1:] += self._dh2 - left
-        d2 = self._d2.reshape(_RECORDS, 25, 32)
+        d2 = self._d2.reshape(self._records, 25, 32)
         np.matmul(self._patches2.transpose(0, 2, 1), d2, out=self._g2)
         np.matmul(d2.reshape(-1, 32), layers[1][:256].T, out=self._back2)
         dp1, dh1, d1, mask = self._dp1, self._dh1, self._d1, self._mask1
@@ -161,8 +178,8 @@ class CnnPass:
         np.multiply(dh1, mask, out=d1)
         np.subtract(dh1, d1, out=dh1)
         np.add(d1[1:], dh1[:-1], out=d1[1:])
-        patches = self._patches1.reshape(65, _RECORDS, _PLACES).transpose(1, 0, 2)[:, :, :_USED]
-        np.matmul(patches, d1.reshape(_RECORDS, _PLACES, 16)[:, :_USED], out=self._g1)
+        patches = self._patches1.reshape(65, self._records, _PLACES).transpose(1, 0, 2)[:, :, :_USED]
+        np.matmul(patches, d1.reshape(self._records, _PLACES, 16)[:, :_USED], out=self._g1)
         return np.asarray(d3)
 
 

@@ -19,6 +19,7 @@
 #define back_conv2_weights NAME(back_conv2_weights)
 #define back_conv1_weights NAME(back_conv1_weights)
 #define square NAME(square)
+#define wide_square NAME(wide_square)
 #define add_scaled NAME(add_scaled)
 #define backward NAME(backward)
 #define prepare NAME(prepare)
@@ -116,6 +117,7 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 #undef back_conv2_weights
 #undef back_conv1_weights
 #undef square
+#undef wide_square
 #undef add_scaled
 #undef backward
 #undef prepare

@@ -209,10 +209,22 @@ PART void back_dense(Work *w, int n) {
     multiply(w->d3[0], 32, 1, w->w3t, P2, w->dp2[0], P2, n, P2, 32);
 }
 
+/* A square norm that neither overflows nor vanishes: it will be multiplied by another one. */
+INLINE double wide_square(const float *p, int n) {
+    d8 s = {0};
+    for (int i = 0; i < n; i += 16) {
+        const v16 v = load(p + i);
+        const d8 lo = __builtin_convertvector(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7), d8);
+        const d8 hi = __builtin_convertvector(__builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15), d8);
+        s += lo * lo + hi * hi;
+    }
+    return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
+}
+
 /* One record's derivatives down to the first layer; returns the squared norm of its gradient. */
-PART float backward(Work *w, const float *image, int r) {
+PART double backward(Work *w, const float *image, int r) {
     unpool(w->a2[r], w->dp2[r], w->d2, 4, 32);
-    float norm = back_conv2_weights(w, w->p1[r]);
+    double norm = back_conv2_weights(w, w->p1[r]);
     back_conv2_input(w);
     unpool(w->a1[r], w->dp1, w->d1, 12, 16);
     norm += back_conv1_weights(w, image);
@@ -223,8 +235,8 @@ PART float backward(Work *w, const float *image, int r) {
     store(w->gb2, b2);
     store(w->gb2 + 16, b3);
     norm += square(w->gb1, 16) + square(w->gb2, 32);
-    norm += (square(w->p2[r], P2) + 1) * square(w->d3[r], 32);
-    return norm + (square(w->h[r], 32) + 1) * square(w->out[r], 16);
+    norm += (wide_square(w->p2[r], P2) + 1) * wide_square(w->d3[r], 32);
+    return norm + (wide_square(w->h[r], 32) + 1) * wide_square(w->out[r], 16);
 }
 
 /* Add the dense layers' gradients of n records whose derivatives are already scaled. */
@@ -261,7 +273,7 @@ static void cnn_sum(const float *p, const float *x, const int64_t *y, const int6
         dense(w, p, n);
         back_dense(w, n);
         for (int r = 0; r < n; r++) {
-            const float norm = sqrtf(backward(w, x + index[first + r] * 784, r));
+            const float norm = sqrtf((float)backward(w, x + index[first + r] * 784, r));
             const int fine = isfinite(norm); /* an overflowing record contributes nothing */
             const float f = (norm > clip ? clip / norm : 1) * unit;
             if (fine) {

@@ -29,6 +29,12 @@ Indices = NDArray[np.int64]
 
 # Below this, sums on the lattice of secure noise would leave the whole numbers that are exact.
 _LEAST_SECURE = 2.0**-10
+# How much of the clip norm the lattice of secure noise must leave.
+_LEAST_LEFT = 2.0**-10
+# Secure sums count in lattice steps; all whole numbers up to this one and the noise on top are exact.
+_MOST_STEPS = 2.0**52
+# Clip norms for which no product of a secure sum overflows or vanishes (docs/theorems/exact_sums.md).
+_SECURE_CLIPS = (2.0**-40, 2.0**40)
 
 
 class Engine(Protocol):
@@ -147,12 +153,14 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
             for s, noise, scale in zip(settings, noises, scales, strict=True)
         ]
     )
-    if (clips <= 0).any():
+    if any(clip < _LEAST_LEFT * s.clip_norm for clip, s in zip(clips, settings, strict=True)):
         raise InvalidInput("the noise lattice is wider than the clip norm. Lower 'noise_multiplier' or use fast noise.")
+    lattices = [SecureNoise.lattice(scale) for scale in scales]
+    if first.secure:
+        _check_size(settings, sizes, lattices)
     rates = np.array([[s.learning_rate] for s in settings])
     update = first.optimizer.start(parameters)
     gradient = np.empty_like(parameters)
-    lattices = [SecureNoise.lattice(scale) for scale in scales]
     exact = getattr(engine, "lattice_sums", None) if first.secure else None
     adding = [
         (noise.add, row, scale, 1.0 / s.batch_size)
@@ -171,6 +179,17 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
     return list(parameters)
 
 
+def _check_size(settings: Sequence[Settings], sizes: Sequence[int], lattices: Sequence[float]) -> None:
+    """Refuse more records than can be summed exactly on the lattice."""
+    for one, size, lattice in zip(settings, sizes, lattices, strict=True):
+        if size * one.clip_norm > _MOST_STEPS * lattice > 0.0:
+            most = int(_MOST_STEPS * lattice / one.clip_norm)
+            raise InvalidInput(
+                f"secure sums with noise multiplier {one.noise_multiplier:g} are exact for at most {most} records; got "
+                f"{size}. Use more noise, or train on fewer records."
+            )
+
+
 def _check(
     engine: Engine, settings: Sequence[Settings], keys: Sequence[RunKey], start: Sequence[Floats] | None
 ) -> None:
@@ -183,6 +202,9 @@ def _check(
         raise InvalidInput("stacked candidates must share steps, optimizer, schedule and secure. Train them apart.")
     if any(s.secure and 0.0 < s.noise_multiplier < _LEAST_SECURE for s in settings):
         raise InvalidInput(f"secure noise needs a 'noise_multiplier' of at least {_LEAST_SECURE:g} (or none at all).")
+    least, most = _SECURE_CLIPS
+    if any(s.secure and not least <= s.clip_norm <= most for s in settings):
+        raise InvalidInput(f"secure noise needs a 'clip_norm' between {least:g} and {most:g}. Scale the features.")
     if settings[0].secure and engine.dtype is not np.float64:
         raise InvalidInput("secure noise needs an engine in double precision. Build it with double=True.")
     for vector in start or ():

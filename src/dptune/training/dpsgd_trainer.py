@@ -34,6 +34,8 @@ Indices = NDArray[np.int64]
 _ALIASES = {"lr": "learning_rate", "clip": "clip_norm"}
 _FIELDS = {field.name for field in dataclasses.fields(Settings)} - {"secure"}
 _MOST_STACKED = 16
+# A count is a whole number: it must be a point of the noise's lattice, or rounding would move it by more than a record.
+_MOST_COUNT_NOISE = 2.0**20
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class Holdout:
         _validate.real("fraction", self.fraction, 0.0, 1.0, low_open=True, high_open=True)
         _validate.real("denominator", self.denominator, 0.0, low_open=True)
         _validate.real("scale", self.scale, 0.0, low_open=True)
+        if self.noise_multiplier >= _MOST_COUNT_NOISE:
+            raise InvalidInput(
+                f"'scale' times 'denominator' is {self.noise_multiplier:g}, but noise of {_MOST_COUNT_NOISE:g} or more "
+                "would live on a lattice wider than one record. Use a smaller 'scale'."
+            )
 
     @property
     def noise_multiplier(self) -> float:

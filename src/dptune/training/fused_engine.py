@@ -4,11 +4,13 @@ A compiled kernel does it, or numpy where there is none. Parameters keep the ord
 move freely between the engines; the inner order (channels last) exists only inside a call.
 
 For secure noise the kernel rounds every record's clipped gradient to the noise's lattice and adds whole numbers: such
-a sum is exact, and a record's share of it is a function of that record and the parameters alone.
+a sum is exact, and a record's share of it is a function of that record and the parameters alone
+(docs/theorems/exact_sums.md). Numpy does the same one record at a time.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from dptune.errors import InvalidInput
 from dptune.training._cnn_numpy import CnnPass
 from dptune.training._compiled import kernel
+from dptune.training._shares import add_share
 from dptune.training.datasets import Dataset
 from dptune.training.models import Cnn, dp_hypo_cnn
 from dptune.training.noise import RunKey
@@ -40,6 +43,9 @@ _LAYERS = [
 ]
 
 
+_BLOCK = 12  # records that the kernel takes at a time
+
+
 def supports(model: object) -> bool:
     """Whether this engine trains the model."""
     return model == dp_hypo_cnn()
@@ -55,11 +61,31 @@ def _order() -> Indices:
     return np.concatenate(parts)
 
 
+@functools.cache
+def _same_in_every_place() -> bool:
+    """Whether this build gives a record the same bits in every place of a block.
+
+    The source does the same operations for every place, but a compiler may fuse a product and a sum in one copy of a
+    loop and not in another. What it chose does not depend on data, so random records show it.
+    """
+    rng = np.random.default_rng(0)
+    p = rng.uniform(-0.2, 0.2, len(_order())).astype(np.float32)
+    x, y = rng.random((_BLOCK, 784), dtype=np.float32), rng.integers(0, 10, _BLOCK)
+    shares, together = np.empty((_BLOCK, len(p))), np.empty(len(p))
+    for record in range(_BLOCK):
+        kernel.cnn_sum(p, x, y, np.array([record]), 1.0, 2.0**40, shares[record])
+    for size in range(2, _BLOCK + 1):
+        kernel.cnn_sum(p, x, y, np.arange(size), 1.0, 2.0**40, together)
+        if not np.array_equal(together, shares[:size].sum(axis=0)):
+            return False
+    return True
+
+
 class FusedEngine:
     """Clipped sums for :func:`~dptune.training.models.dp_hypo_cnn`; ``double`` for use with secure noise.
 
     The kernel always computes in single precision; with ``double`` its sums are exact (see above). Numpy then computes
-    in double precision throughout.
+    in double precision throughout, exact sums one record at a time.
     """
 
     together = 1
@@ -70,9 +96,17 @@ class FusedEngine:
         if compiled and kernel is None:
             raise InvalidInput("the fused kernel is not compiled. Reinstall with a C compiler, or leave it to numpy.")
         self.compiled = kernel is not None if compiled is None else compiled
+        if double and self.compiled and not _same_in_every_place():
+            if compiled:
+                raise InvalidInput(
+                    "this build of the kernel rounds a record's gradient differently in different places of a batch, "
+                    "so its sums are not exact. Rebuild it with gcc and its default options, or leave it to numpy."
+                )
+            self.compiled = False
         self.dtype: type[np.floating[Any]] = np.float64 if double else np.float32
         self._inner: type[np.floating[Any]] = np.float32 if self.compiled else self.dtype
         self._pass = None if self.compiled else CnnPass(self._inner)
+        self._alone = None if self.compiled or not double else CnnPass(self._inner, records=1)
         self._to_inner = _order()
         self._to_torch = np.argsort(self._to_inner)
         self.dimension = len(self._to_inner)
@@ -111,16 +145,26 @@ class FusedEngine:
     def lattice_sums(
         self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
     ) -> bool:
-        """The same with every record's gradient rounded to multiples of ``lattices[s]`` (powers of two) and summed
-        exactly; False if this engine cannot, which leaves ``out`` alone."""
-        if self._pass is not None or min(lattices) <= 0.0:
+        """The same with every record's gradient rounded to multiples of ``lattices[s]`` (powers of two; zero for a sum
+        that is not rounded) and summed exactly; False if this engine cannot, which leaves ``out`` alone."""
+        if not self.compiled and self._alone is None:
             return False
-        exact = np.empty(self.dimension, np.float64)
-        for row, batch in enumerate(batches):
-            inner = np.asarray(parameters[row], np.float32)[self._to_inner]
+        exact, gradient = np.empty(self.dimension, np.float64), np.empty(self.dimension, np.float64)
+        for row, (batch, lattice) in enumerate(zip(batches, lattices, strict=True)):
+            one = slice(row, row + 1)
+            if lattice == 0.0:
+                self.clipped_sums(parameters[one], [batch], clips[one], out[one])
+                continue
+            inner = np.asarray(parameters[row], self._inner)[self._to_inner]
             places, clip = np.ascontiguousarray(batch, dtype=np.int64), float(clips[row])
-            kernel.cnn_sum(inner, self._x, self._y, places, clip, 1.0 / lattices[row], exact)
-            exact *= lattices[row]
+            if self._alone is None:
+                kernel.cnn_sum(inner, self._x, self._y, places, clip, 1.0 / lattice, exact)
+            else:
+                exact.fill(0.0)
+                for place in places:
+                    self._alone.gradient(inner, self._x[place], self._y[place], gradient)
+                    add_share(exact, gradient, clip, lattice)
+            exact *= lattice
             out[row] = exact[self._to_torch]
         return True
 

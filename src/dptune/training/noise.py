@@ -28,8 +28,8 @@ KEY_BYTES = 32
 _BLOCK = 8192
 # Secure noise lives on a lattice of about this fraction of its standard deviation (a power of two).
 _LATTICE_BITS = 20
-# Share of the clip norm kept for rounding inside an engine. The kernel's norms, in single precision, are off by less
-# than 1000 * 2^-24; sums of n records in double precision are off by less than n^2 2^-52 (n up to 700,000).
+# Share of the clip norm kept for rounding inside an engine: a share is longer than it should be by less than 2^-14 of
+# the clip norm, in the kernel's single precision (docs/theorems/exact_sums.md).
 _ROUNDING = 2.0**-13
 
 

@@ -4,7 +4,8 @@ The gradient of a linear layer for one record is the outer product of its input 
 so its norm is a product of two vector norms and the clipped sum is one weighted matrix product: per-record
 gradients never exist. Several candidates of one shape are computed at once; each has its own parameters,
 batch and clip norm, and nothing flows between them. Padding is of records (weight zero), never of parameters. Where
-there is a compiled pass, networks go through it one after the other.
+there is a compiled pass, networks go through it one after the other. Sums for secure noise are exact, in whole numbers
+(see :mod:`_fixed_point`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from dptune.errors import InvalidInput
 from dptune.training._compiled import kernel
+from dptune.training._fixed_point import FixedPoint
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Mlp
 from dptune.training.noise import RunKey
@@ -54,8 +56,10 @@ class NumpyEngine:
         self._tanh = model.nonlinearity.kind == "tanh"
         self._gathered = np.empty((0, model.features), self.dtype)
         self._data: Dataset | None = None
+        self._loaded = False
         self._packed: Any = None
         self._room = np.empty(0, np.uint8)
+        self._fixed: FixedPoint | None = None
         self._x = np.empty((0, model.features), self.dtype)
         self._square = np.empty(0, self.dtype)
         self._one = np.empty(0, self.dtype)
@@ -84,10 +88,19 @@ class NumpyEngine:
         if data is self._data:
             return
         self._data = data
-        self._x = np.ascontiguousarray(data.x, dtype=self.dtype)
+        self._fixed = None
         self._y = np.ascontiguousarray(data.y)
+        self._loaded = False
+        if self.dtype is np.float32:  # a secure run needs no copy in double precision
+            self._load()
+
+    def _load(self) -> None:
+        if self._data is None or self._loaded:
+            return
+        self._loaded = True
+        self._x = np.ascontiguousarray(self._data.x, dtype=self.dtype)
         if self.compiled:
-            self._packed = _packed(data, self._x, self._y)
+            self._packed = _packed(self._data, self._x, self._y)
             self._room = np.empty(kernel.mlp_room(self._widths, self._packed is not None), np.uint8)
         else:
             self._square = np.einsum("nd,nd->n", self._x, self._x)
@@ -100,7 +113,9 @@ class NumpyEngine:
                 weights = np.ascontiguousarray(flat, np.float32)
                 shape = (self._widths, self._tanh, clip, self._room)
                 kernel.mlp_sum(weights, self._x, self._packed, self._y, places, *shape, total)
-        elif not any(len(batch) for batch in batches):
+            return
+        self._load()
+        if not any(len(batch) for batch in batches):
             out.fill(0.0)
         elif self.model.hidden:
             self._networks(parameters, batches, clips, out)
@@ -176,6 +191,18 @@ class NumpyEngine:
         weights, biases = _parts(out, self._shapes[0])
         np.matmul(rows, values.transpose(0, 2, 1), out=weights)
         np.sum(values, axis=2, out=biases)
+
+    def lattice_sums(
+        self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
+    ) -> bool:
+        """The same, exactly: every record's share is a function of that record and the parameters, of norm at most
+        ``clips[s]``. Large sums are multiples of ``lattices[s]``."""
+        if self._fixed is None:
+            self._fixed = FixedPoint(self.model)
+            if self._data is not None:
+                self._fixed.bind(self._data)
+        self._fixed.sums(parameters, batches, clips, lattices, out)
+        return True
 
     def logits(self, parameters: Floats, x: Floats) -> Floats:
         """Outputs of one candidate on the rows of ``x``."""

@@ -12,7 +12,7 @@ import copy
 import hashlib
 import importlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from torch.nn.functional import cross_entropy
 
 from dptune.errors import InvalidInput
 from dptune.training import _bookkeeping
+from dptune.training._shares import add_share
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Cnn, Conv, GlobalMean, Mlp
 from dptune.training.noise import RunKey
@@ -156,7 +157,26 @@ class TorchEngine:
             x, y = self._x[index], self._y[index]
             if self.mode is None:
                 self._choose(x[:_CHECKED_RECORDS], y[:_CHECKED_RECORDS], float(clips[row]))
-            out[row] = self._seeded(x, y, float(clips[row])).numpy()
+            out[row] = self._seeded(self._sum, x, y, float(clips[row])).numpy()
+
+    def lattice_sums(
+        self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
+    ) -> bool:
+        """The same with every record computed alone, rounded to multiples of ``lattices[s]`` (zero for a sum that is
+        not rounded) and summed exactly."""
+        for row, (batch, lattice) in enumerate(zip(batches, lattices, strict=True)):
+            one = slice(row, row + 1)
+            if self.mode is None or lattice == 0.0:  # the first call also compares with gradients of single records
+                self.clipped_sums(parameters[one], [batch], clips[one], out[one])
+            if lattice == 0.0:
+                continue
+            self._flat.copy_(torch.from_numpy(np.ascontiguousarray(parameters[row])))
+            steps = np.zeros(self.dimension)
+            for place in batch.tolist():
+                gradient = self._seeded(self._alone, self._x[place : place + 1], self._y[place : place + 1])
+                add_share(steps, gradient.numpy(), float(clips[row]), lattice)
+            out[row] = steps * lattice
+        return True
 
     def logits(self, parameters: Floats, x: Floats) -> Floats:
         """Outputs on the rows of ``x``."""
@@ -179,13 +199,13 @@ class TorchEngine:
         self._flat.copy_(torch.from_numpy(np.ascontiguousarray(parameters, dtype=self.dtype)))
         return copy.deepcopy(self._module).eval()
 
-    def _seeded(self, x: Tensor, y: Tensor, clip: float) -> Tensor:
+    def _seeded(self, compute: Callable[..., Tensor], *given: Any) -> Tensor:
         """Dropout draws from a seed that is a function of (run, step): the current parameters."""
         if not self._random:
-            return self._sum(x, y, clip)
+            return compute(*given)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(_seed(hashlib.blake2b(self._flat.numpy().tobytes()).digest()))
-            return self._sum(x, y, clip)
+            return compute(*given)
 
     def _choose(self, x: Tensor, y: Tensor, clip: float) -> None:
         """Take the first mode that works, and refuse if it is wrong."""
@@ -246,11 +266,14 @@ class TorchEngine:
     def _one_by_one(self, x: Tensor, y: Tensor, clip: float) -> Tensor:
         total = torch.zeros_like(self._flat)
         for one, label in zip(torch.split(x, 1), torch.split(y, 1), strict=True):
-            loss = cross_entropy(self._module(one), label)
-            parts = torch.autograd.grad(loss, self._trained, allow_unused=True)
-            filled = [torch.zeros_like(p) if g is None else g for p, g in zip(self._trained, parts, strict=True)]
-            total += clip_and_add(torch.cat([g.reshape(-1) for g in filled])[None], clip)
+            total += clip_and_add(self._alone(one, label)[None], clip)
         return total
+
+    def _alone(self, x: Tensor, y: Tensor) -> Tensor:
+        """The gradient of one record."""
+        parts = torch.autograd.grad(cross_entropy(self._module(x), y), self._trained, allow_unused=True)
+        filled = [torch.zeros_like(p) if g is None else g for p, g in zip(self._trained, parts, strict=True)]
+        return torch.cat([g.reshape(-1) for g in filled])
 
 
 def clip_and_add(gradients: Tensor, clip: float) -> Tensor:

@@ -1,0 +1,329 @@
+"""Clipped gradient sums of softmax regressions and MLPs in whole numbers (docs/theorems/exact_sums.md).
+
+Inputs, weights, activations and derivatives are rounded to whole numbers of about twenty bits, times a power of two
+that belongs to the record (or, for weights, to the layer). Products and sums of them stay below 2^53, so a matrix
+product in double precision is exact in whatever order it adds; what is not a product or a sum is an elementwise
+operation that IEEE 754 defines to the last bit, or a look into a table. A record's share is therefore bit for bit a
+function of that record and the parameters, its norm is at most the clip norm, and the sum of the shares is exact.
+Nothing here may call a function whose last bits are the library's choice (exp, tanh, a sum of fractions) on records.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptune.errors import InvalidInput
+from dptune.training.datasets import Dataset
+from dptune.training.models import Activation, Mlp
+
+__all__ = ["FixedPoint"]
+
+Floats = NDArray[np.floating[Any]]
+Doubles = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Exponents = NDArray[np.int32]
+
+_EXACT = 53  # all whole numbers up to 2^53 are doubles
+_BITS = 20  # of inputs, activations and derivatives
+_SHARE_BITS = 41  # a coordinate of a record's share is at most 2^41 steps,
+_RECORDS = 2 ** (_EXACT - _SHARE_BITS)  # so this many shares can be added in one product
+_MOST_RECORDS = 2 ** (62 - _SHARE_BITS)  # and this many in 64-bit integers, with room for rounding
+_LARGE = 64  # values beyond 2^64 are cut off; derivatives below 2^-64 count as zero
+_WIDEST = 18  # at most 2^18 - 1 inputs or outputs of a layer
+_BELOW_ONE = 1.0 - 2.0**-40  # covers the rounding of a norm and of what is divided by it
+_PREPARED = 256  # rows of the data at a time, inside the caches
+
+
+class _Block(NamedTuple):
+    """Whole numbers (stack, unit, record) that stand for ``values * 2^unit``; one power for a record or a layer."""
+
+    values: Doubles
+    unit: Exponents
+
+
+class FixedPoint:
+    """Exact clipped sums of one model; :meth:`bind` takes the records."""
+
+    def __init__(self, model: Mlp) -> None:
+        width = max(model.widths).bit_length()  # a sum has at most 2^width terms, the bias included
+        if width > _WIDEST:
+            raise InvalidInput(
+                f"exact sums need layers narrower than {2**_WIDEST}; this model has one of {max(model.widths)}. "
+                "Use fewer features, or fast noise."
+            )
+        self._model = model
+        self._act = None if model.nonlinearity.kind == "relu" else _Bounded.of(model.nonlinearity)
+        self._shapes = list(itertools.pairwise(model.widths))
+        self._bits = min(_BITS, (_EXACT - width) // 2)
+        self._weight_bits = _EXACT - width - self._bits
+        self._x = np.empty((0, model.features + 1), np.float32)
+        self._unit, self._square = np.empty(0, np.int32), np.empty(0)
+        self._y = np.empty(0, np.int64)
+        self._rows, self._wide = np.empty(0, np.float32), np.empty(0)
+
+    def bind(self, data: Dataset) -> None:
+        """Round the records, each to its own power of two, with an input of one for the bias behind them."""
+        records, features = data.x.shape
+        self._x = np.empty((records, features + 1), np.float32)  # whole numbers up to 2^20 are exact in it
+        self._unit, self._square = np.empty(records, np.int32), np.empty(records)
+        self._y = np.ascontiguousarray(data.y)
+        for first in range(0, records, _PREPARED):
+            part = slice(first, first + _PREPARED)
+            x = np.ones((len(data.y[part]), features + 1))
+            x[:, :-1] = data.x[part]
+            np.clip(x, -(2.0**_LARGE), 2.0**_LARGE, out=x)
+            unit = np.frexp(np.maximum(x.max(axis=1), -x.min(axis=1)))[1] - self._bits
+            x *= np.ldexp(1.0, -unit)[:, None]
+            np.rint(x, out=x)
+            self._x[part], self._unit[part] = x, unit
+            self._square[part] = np.einsum("nd,nd->n", x, x)
+
+    def sums(
+        self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
+    ) -> None:
+        """Write into ``out[s]`` the exact sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``.
+
+        Batches above 4096 records are rounded to ``lattices[s]`` in the end: their sum may need more bits.
+        """
+        stack, most = len(batches), max((len(batch) for batch in batches), default=0)
+        if most >= _MOST_RECORDS:
+            raise InvalidInput(f"exact sums take less than {_MOST_RECORDS} records a batch; got {most}.")
+        if most == 0:
+            out.fill(0.0)
+            return
+        index = np.zeros((stack, most), np.int64)
+        valid = np.zeros((stack, most))
+        for row, batch in enumerate(batches):
+            index[row, : len(batch)] = batch
+            valid[row, : len(batch)] = 1.0
+        step = np.frexp(clips)[1] - _SHARE_BITS  # shares are multiples of 2^step
+        weights = [_public(layer, self._weight_bits) for layer in self._layers(parameters)]
+        if most <= _RECORDS:
+            self._add(weights, index, valid, clips, step, out)
+            out *= np.ldexp(1.0, step)[:, None]
+            return
+        total, part = np.zeros(out.shape, np.int64), np.empty(out.shape)
+        for first in range(0, most, _RECORDS):
+            some = slice(first, first + _RECORDS)
+            self._add(weights, index[:, some], valid[:, some], clips, step, part)
+            total += part.astype(np.int64)
+        for row, lattice in enumerate(lattices):
+            _to_lattice(total[row], int(step[row]), lattice, out[row])
+
+    def _add(
+        self, weights: list[_Block], index: Indices, valid: Doubles, clips: Floats, step: Exponents, out: Floats
+    ) -> None:
+        """Write into ``out`` sums of at most 4096 shares a row, counted in steps. Records come last everywhere."""
+        inputs, last = self._forward(weights, index)
+        deltas = self._backward(weights, inputs, last)
+        squares = [self._square[index], *(_square(block.values) for block in inputs[1:])]
+        norm = np.zeros(index.shape)
+        for block, square, delta in zip(inputs, squares, deltas, strict=True):
+            norm += np.ldexp(square * _square(delta.values), 2 * (block.unit + delta.unit))
+        limit = clips.astype(np.float64)[:, None]
+        factor = valid * _BELOW_ONE * (limit / np.maximum(np.sqrt(norm), limit))
+        for view, block, delta in zip(self._layers(out), inputs, deltas, strict=True):
+            scaled = delta.values
+            scaled *= np.ldexp(factor, block.unit + delta.unit - step[:, None])[:, None]
+            np.trunc(scaled, out=scaled)  # towards zero: the norm does not grow
+            np.matmul(block.values, scaled.transpose(0, 2, 1), out=view)
+
+    def _forward(self, weights: list[_Block], index: Indices) -> tuple[list[_Block], _Block]:
+        """The inputs of every layer, and the loss's derivatives by the outputs."""
+        inputs = [_Block(self._gather(index), self._unit[index])]
+        for weight in weights:
+            raw = np.matmul(weight.values.transpose(0, 2, 1), inputs[-1].values)
+            unit = inputs[-1].unit + weight.unit
+            if len(inputs) < len(weights):
+                inputs.append(self._activate(raw, unit))
+        raw *= np.ldexp(1.0, unit)[:, None]
+        _softmax_minus_label(raw, self._y[index])
+        return inputs, _round(raw, np.zeros_like(unit), 1.0, self._bits)
+
+    def _backward(self, weights: list[_Block], inputs: list[_Block], last: _Block) -> list[_Block]:
+        """The loss's derivatives by the outputs of every layer."""
+        deltas = [last]
+        for weight, hidden in zip(weights[:0:-1], inputs[:0:-1], strict=True):
+            raw = np.matmul(weight.values[:, :-1], deltas[-1].values)
+            unit, steepness = deltas[-1].unit + weight.unit, 1.0
+            if self._act is None:
+                raw *= hidden.values[:, :-1] > 0.0
+            else:
+                raw *= self._act.slope(hidden.values[:, :-1], self._bits)
+                unit, steepness = unit + 2 * hidden.unit, self._act.steepness
+            deltas.append(_round(raw, unit, steepness, self._bits))
+        return deltas[::-1]
+
+    def _activate(self, raw: Doubles, raw_unit: Exponents) -> _Block:
+        """The activations of ``raw * 2^raw_unit``, with the bias's input of one behind them."""
+        stack, width, records = raw.shape
+        hidden = np.empty((stack, width + 1, records))
+        if self._act is not None:
+            self._act.apply(raw, raw_unit, self._bits, hidden[:, :-1])
+            hidden[:, -1] = self._act.one(self._bits)
+            return _Block(hidden, np.full_like(raw_unit, self._act.exponent - self._bits))
+        np.maximum(raw, 0.0, out=raw)
+        top = raw.max(axis=1)
+        exponent = np.where(top > 0.0, np.frexp(top)[1] + raw_unit, 1)
+        np.clip(exponent, 1, _LARGE, out=exponent)
+        unit = exponent - self._bits
+        np.multiply(raw, np.ldexp(1.0, raw_unit - unit)[:, None], out=hidden[:, :-1])
+        np.rint(hidden[:, :-1], out=hidden[:, :-1])
+        if exponent.max() == _LARGE:
+            np.minimum(hidden[:, :-1], 2.0**self._bits, out=hidden[:, :-1])
+        hidden[:, -1] = np.rint(np.ldexp(1.0, -unit))
+        return _Block(hidden, unit)
+
+    def _layers(self, flat: Floats) -> list[Floats]:
+        """Views of stacked flat parameters, the biases as a last row."""
+        views, start = [], 0
+        for rows, columns in self._shapes:
+            end = start + (rows + 1) * columns
+            views.append(flat[:, start:end].reshape(len(flat), rows + 1, columns))
+            start = end
+        return views
+
+    def _gather(self, index: Indices) -> Doubles:
+        """The inputs (stack, feature, record) of the records at ``index``; later calls reuse the memory."""
+        width = self._x.shape[1]
+        if self._rows.size < index.size * width:
+            self._rows = np.empty(index.size * width * 5 // 4, np.float32)
+            self._wide = np.empty(self._rows.size)
+        rows = self._rows[: index.size * width].reshape(index.size, width)
+        wide = self._wide[: index.size * width].reshape(*index.shape, width)
+        np.take(self._x, index.ravel(), axis=0, out=rows, mode="clip")
+        np.copyto(wide, rows.reshape(wide.shape))
+        return wide.transpose(0, 2, 1)
+
+
+class _Bounded:
+    """A tempered sigmoid by interpolation in a table: the same bits for the same argument, wherever it stands."""
+
+    reach, cells = 32, 256  # the sigmoid's argument lies in [-32, 32]; cells of a unit
+
+    def __init__(self, activation: Activation) -> None:
+        scale, temperature, offset = activation.scale, activation.temperature, activation.offset
+        if max(scale, temperature, 1.0 / scale, 1.0 / temperature, abs(offset)) > 2.0**_BITS:
+            raise InvalidInput(
+                f"exact sums need an activation with scale and temperature between 2^-{_BITS} and 2^{_BITS} and an "
+                f"offset of at most 2^{_BITS}; got {scale:g}, {temperature:g} and {offset:g}."
+            )
+        self._scale, self._temperature, self._offset = scale, temperature, offset
+        part, exponent = math.frexp(max(1.0, abs(offset), abs(scale - offset)))
+        self.exponent = exponent - 1 if part == 0.5 else exponent  # activations are at most 2^exponent
+        self.steepness = temperature / scale
+
+    @classmethod
+    @functools.cache
+    def of(cls, activation: Activation) -> _Bounded:
+        """One table for every engine."""
+        return cls(activation)
+
+    @functools.cached_property
+    def _table(self) -> tuple[Doubles, Doubles]:
+        """Values at the cells' left ends, and how much they rise inside; without the power of two."""
+        y = np.arange(-self.reach * self.cells, self.reach * self.cells + 2) / self.cells
+        values = 0.5 * self._scale * np.tanh(0.5 * y) + (0.5 * self._scale - self._offset)
+        return values[:-1], np.diff(values)
+
+    def one(self, bits: int) -> float:
+        """The number that stands for an input of one."""
+        return math.ldexp(1.0, bits - self.exponent)
+
+    def apply(self, raw: Doubles, raw_unit: Exponents, bits: int, out: Doubles) -> None:
+        """Write the activations of ``raw * 2^raw_unit`` into ``out``; ``raw`` is overwritten."""
+        values, rises = self._table
+        middle = float(self.reach * self.cells)
+        raw *= np.ldexp(self._temperature * self.cells, raw_unit)[:, None]
+        np.clip(raw, -middle, middle, out=raw)
+        raw += middle
+        cell = np.floor(raw)
+        raw -= cell
+        place = cell.astype(np.intp)
+        raw *= rises[place]
+        raw += values[place]
+        raw *= self.one(bits)
+        np.rint(raw, out=out)
+
+    def slope(self, hidden: Doubles, bits: int) -> Doubles:
+        """The derivative from the activation, up to the factors ``steepness`` and twice the power of two."""
+        one = self.one(bits)
+        slope: Doubles = (hidden + self._offset * one) * ((self._scale - self._offset) * one - hidden)
+        return slope
+
+
+def _public(layer: Floats, bits: int) -> _Block:
+    """One layer of every candidate in whole numbers; diverged candidates become zero."""
+    values = layer.astype(np.float64)
+    top = np.maximum(values.max(axis=(1, 2)), -values.min(axis=(1, 2)))
+    if not np.isfinite(top).all():
+        values[~np.isfinite(top)] = 0.0
+        top[~np.isfinite(top)] = 0.0
+    exponent = np.clip(np.frexp(top)[1], -_LARGE, _LARGE)
+    if exponent.max() == _LARGE:
+        np.clip(values, -(2.0**_LARGE), 2.0**_LARGE, out=values)
+    values *= np.ldexp(1.0, bits - exponent)[:, None, None]
+    return _Block(np.rint(values, out=values), (exponent - bits)[:, None])
+
+
+def _round(raw: Doubles, raw_unit: Exponents, factor: float, bits: int) -> _Block:
+    """``raw * factor * 2^raw_unit`` in whole numbers, each record with its own unit; in place."""
+    top = np.maximum(raw.max(axis=1), -raw.min(axis=1)) * factor
+    exponent = np.where(top > 0.0, np.frexp(top)[1] + raw_unit, 0)
+    np.clip(exponent, -_LARGE, _LARGE, out=exponent)
+    unit = exponent - bits
+    raw *= np.ldexp(factor, raw_unit - unit)[:, None]
+    np.rint(raw, out=raw)
+    if exponent.max() == _LARGE:
+        np.clip(raw, -(2.0**bits), 2.0**bits, out=raw)
+    return _Block(raw, unit)
+
+
+def _square(values: Doubles) -> Doubles:
+    """Square norms (stack, record): whole numbers up to 2^53, exact in any order."""
+    square: Doubles = np.einsum("skn,skn->sn", values, values)
+    return square
+
+
+_EXP_REACH, _EXP_CELLS, _EXP_BITS = 32, 1024, 40
+
+
+@functools.cache
+def _exponentials() -> tuple[Doubles, Doubles]:
+    values = 2.0**_EXP_BITS * np.exp(np.arange(-_EXP_REACH * _EXP_CELLS, 2) / _EXP_CELLS)
+    return values[:-1], np.diff(values)
+
+
+def _softmax_minus_label(logits: Doubles, labels: Indices) -> None:
+    """Turn logits (stack, class, record) into the derivative of the cross-entropy, in place."""
+    stack, classes, records = logits.shape
+    values, rises = _exponentials()
+    logits -= logits.max(axis=1, keepdims=True)
+    logits *= _EXP_CELLS
+    logits += _EXP_REACH * _EXP_CELLS
+    np.maximum(logits, 0.0, out=logits)
+    cell = np.floor(logits)
+    logits -= cell
+    place = cell.astype(np.intp)
+    logits *= rises[place]
+    logits += values[place]
+    np.rint(logits, out=logits)  # whole numbers up to 2^40, so the sum is exact
+    logits /= logits.sum(axis=1, keepdims=True)
+    rows = np.arange(stack)[:, None] * classes + labels
+    rows *= records
+    rows += np.arange(records)
+    logits.reshape(-1)[rows.ravel()] -= 1.0
+
+
+def _to_lattice(total: Indices, step: int, lattice: float, out: Floats) -> None:
+    """Round ``total * 2^step`` to the nearest multiples of ``lattice``, a power of two above 2^step (or zero)."""
+    shift = 0 if lattice == 0.0 else math.frexp(lattice)[1] - 1 - step
+    rounded = total if shift <= 0 else (total + (1 << (shift - 1))) >> shift
+    out[:] = np.ldexp(rounded.astype(np.float64), step + max(shift, 0))
