@@ -25,12 +25,14 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch are imported
 
 import argparse
+import json
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,7 +118,24 @@ def job(model: Any, split: Split, settings: Settings, seed: int) -> tuple[float,
     return value, time.process_time() - begin
 
 
-def compare(seeds: range, names: list[str], chosen: str, given: int | None) -> None:
+def gather(pool: ProcessPoolExecutor, run: Any, line: str, seeds: list[int], keep: Path | None) -> Any:
+    """Accuracies and processor times of all seeds; those that ``keep`` holds already are not run again."""
+    known: dict[int, tuple[float, float]] = {}
+    if keep is not None and keep.exists():
+        rows = [json.loads(row) for row in keep.read_text().splitlines()]
+        known = {row["seed"]: (row["accuracy"], row["seconds"]) for row in rows if row["line"] == line}
+    waiting = {pool.submit(run, seed): seed for seed in seeds if seed not in known}
+    for future in as_completed(waiting):
+        seed = waiting[future]
+        known[seed] = future.result()
+        if keep is not None:
+            row = {"line": line, "seed": seed, "accuracy": known[seed][0], "seconds": known[seed][1]}
+            with keep.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+    return map(np.array, zip(*(known[seed] for seed in seeds), strict=True))
+
+
+def compare(seeds: range, names: list[str], chosen: str, given: int | None, keep: Path | None) -> None:
     """The difference between the two, with its interval.
 
     The CNN's learning rates and steps were set after a look at the spread of our own runs, without any of Opacus'.
@@ -134,13 +153,13 @@ def compare(seeds: range, names: list[str], chosen: str, given: int | None) -> N
             steps = given or steps
             run = partial(job, model, part, replace(COMPARED, learning_rate=rate, steps=steps))
             with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-                theirs, their_time = map(np.array, zip(*pool.map(run, seeds), strict=True))
-                ours, our_time = map(np.array, zip(*pool.map(run, [-1] * (OURS * len(seeds))), strict=True))
+                line = f"{name}, {label}, {steps} steps, learning rate {rate:g}"
+                theirs, their_time = gather(pool, run, line, list(seeds), keep)
+                ours, our_time = gather(pool, run, line, [-1 - k for k in range(OURS * len(seeds))], keep)
             test = stats.ttest_ind(ours, theirs, equal_var=False)
             low, high = test.confidence_interval(0.95)
             print(
-                f"{name}, {label}, {steps} steps, learning rate {rate:g}: "
-                f"dptune {ours.mean():.4f} (sd {ours.std(ddof=1):.4f}, {len(ours)} "
+                f"{line}: dptune {ours.mean():.4f} (sd {ours.std(ddof=1):.4f}, {len(ours)} "
                 f"seeds), Opacus {theirs.mean():.4f} (sd {theirs.std(ddof=1):.4f}, {len(seeds)} seeds), difference "
                 f"{ours.mean() - theirs.mean():+.4f}, 95 % interval [{low:+.4f}, {high:+.4f}]; processor time "
                 f"{our_time.mean():.1f} s against {their_time.mean():.1f} s a run",
@@ -267,6 +286,7 @@ def main() -> None:
     parser.add_argument("what", choices=["compare", "table", "tune", "choose"])
     parser.add_argument("--seeds", type=int, default=None)
     parser.add_argument("--first", type=int, default=0, help="the first of Opacus' seeds")
+    parser.add_argument("--keep", type=Path, help="a file for the runs of 'compare', which goes on from there")
     parser.add_argument("--data", default="mnist,fashion-mnist,adult,imdb")
     parser.add_argument("--only", default="", help="lines of the table whose label contains this")
     parser.add_argument("--model", choices=["both", "softmax", "cnn"], default="both")
@@ -275,7 +295,7 @@ def main() -> None:
     if options.what == "compare":
         images = [name for name in options.data.split(",") if "mnist" in name]
         seeds = range(options.first, options.first + (options.seeds or 10))
-        compare(seeds, images, options.model, options.steps)
+        compare(seeds, images, options.model, options.steps, options.keep)
     elif options.what == "tune":
         tune(options.steps or COMPARED.steps)
     elif options.what == "choose":
