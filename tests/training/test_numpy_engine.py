@@ -16,7 +16,7 @@ from dptune.training._compiled import kernel
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Mlp, softmax
 from dptune.training.noise import RunKey
-from dptune.training.numpy_engine import _PACKED, NumpyEngine
+from dptune.training.numpy_engine import _KEPT, NumpyEngine
 
 MODELS = [
     softmax(5, 3),
@@ -197,7 +197,7 @@ def test_records_are_packed_once_and_forgotten_with_their_data() -> None:
     one.bind(data)
     other.bind(data)
     assert one._packed is other._packed
-    assert data in _PACKED
+    assert data in _KEPT
     held = weakref.ref(data)
     del one, other, data
     gc.collect()

@@ -35,7 +35,8 @@ _FEW_FEATURES, _FEW_UNITS = 1024, 256
 _NETWORKS, _REGRESSIONS = 4, 16
 # Records with at most this share of nonzero features are packed: the kernel then leaves the zeros out.
 _SPARSE = 0.35
-_PACKED: WeakKeyDictionary[Dataset, Any] = WeakKeyDictionary()
+# What is computed once for a data set, for as long as that exists.
+_KEPT: WeakKeyDictionary[Dataset, dict[Any, Any]] = WeakKeyDictionary()
 
 
 class NumpyEngine:
@@ -57,12 +58,12 @@ class NumpyEngine:
         self._gathered = np.empty((0, model.features), self.dtype)
         self._data: Dataset | None = None
         self._loaded = False
+        self._views: list[tuple[Floats, list[list[Floats]]]] = []
         self._packed: Any = None
         self._room = np.empty(0, np.uint8)
         self._fixed: FixedPoint | None = None
         self._x = np.empty((0, model.features), self.dtype)
         self._square = np.empty(0, self.dtype)
-        self._one = np.empty(0, self.dtype)
         self._y = np.empty(0, np.int64)
 
     def start(self, key: RunKey) -> Floats:
@@ -98,12 +99,12 @@ class NumpyEngine:
         if self._data is None or self._loaded:
             return
         self._loaded = True
-        self._x = np.ascontiguousarray(self._data.x, dtype=self.dtype)
         if self.compiled:
+            self._x = np.ascontiguousarray(self._data.x, dtype=self.dtype)
             self._packed = _packed(self._data, self._x, self._y)
             self._room = np.empty(kernel.mlp_room(self._widths, self._packed is not None), np.uint8)
         else:
-            self._square = np.einsum("nd,nd->n", self._x, self._x)
+            self._x, self._square = _with_ones(self._data, self.dtype)
 
     def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
@@ -123,74 +124,68 @@ class NumpyEngine:
             self._regressions(parameters, batches, clips, out)
 
     def _networks(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
-        """Networks: products for each on its own rows, everything else for all rows at once."""
+        """Networks: products for each on its own rows, everything else for all rows at once.
+
+        Inputs of a layer have a last column of ones, so that products include the biases.
+        """
         index, sizes = np.concatenate(batches), [len(batch) for batch in batches]
         ends = list(itertools.accumulate(sizes))
         cuts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-        weights = list(zip([self._blocks(flat) for flat in parameters], cuts, strict=True))
-        activation, scratch = self.model.nonlinearity, np.empty((len(index), max(self.model.hidden)), self.dtype)
+        weights = list(zip(self._stacked(parameters), cuts, strict=True))
+        activation = self.model.nonlinearity
         inputs, squares = [self._gather(index)], [self._square[index]]
         for place, width in enumerate(self.model.hidden):
-            values = np.empty((len(index), width), self.dtype)
+            values = np.empty((len(index), width + 1), self.dtype)
+            values[:, -1] = 0.0
             for blocks, own in weights:
-                np.matmul(inputs[-1][own], blocks[place][:-1], out=values[own])
-                values[own] += blocks[place][-1]
+                np.matmul(inputs[-1][own], blocks[place], out=values[own, :-1])
             _activate(activation, values)
+            values[:, -1] = 1.0
             inputs.append(values)
-            squares.append(_square_rows(values, scratch))
+            squares.append(_square_rows(values))
         top = np.empty((self.model.classes, len(index)), self.dtype)  # few classes: records last
         for blocks, own in weights:
-            np.matmul(blocks[-1][:-1].T, inputs[-1][own].T, out=top[:, own])
-            top[:, own] += blocks[-1][-1][:, None]
+            np.matmul(blocks[-1].T, inputs[-1][own].T, out=top[:, own])
         _softmax_minus_label(top[None], self._y[index][None])
-        delta = np.ascontiguousarray(top.T)
-        deltas, square = [delta], (squares[-1] + 1.0) * np.square(top).sum(axis=0)
+        deltas, square = [np.ascontiguousarray(top.T)], squares[-1] * np.square(top).sum(axis=0)
         for place in range(len(self.model.hidden) - 1, -1, -1):
-            delta = np.empty_like(inputs[place + 1])
+            delta = np.empty_like(inputs[place + 1])  # its last column stays zero
+            delta[:, -1] = 0.0
             for blocks, own in weights:
-                np.matmul(deltas[-1][own], blocks[place + 1][:-1].T, out=delta[own])
+                np.matmul(deltas[-1][own, : blocks[place + 1].shape[1]], blocks[place + 1][:-1].T, out=delta[own, :-1])
             _times_slope(activation, delta, inputs[place + 1])
-            square += (squares[place] + 1.0) * _square_rows(delta, scratch)
+            square += squares[place] * _square_rows(delta)
             deltas.append(delta)
         norm = np.sqrt(square, out=square)
         if not np.isfinite(norm).all():
             _drop_overflows(norm, [*inputs, *deltas])
-        limit = np.repeat(clips.astype(self.dtype), sizes)
+        limit = np.repeat(clips.astype(self.dtype), sizes) if np.ptp(clips) else self.dtype(clips[0])
         factor = (limit / np.maximum(norm, limit))[:, None]
-        sums = list(zip([self._blocks(flat) for flat in out], cuts, strict=True))
+        sums = list(zip(self._stacked(out), cuts, strict=True))
         for place, delta in enumerate(reversed(deltas)):
             np.multiply(delta, factor, out=delta)
             for blocks, own in sums:
-                np.matmul(inputs[place][own].T, delta[own], out=blocks[place][:-1])
-                np.matmul(self._ones(len(delta[own])), delta[own], out=blocks[place][-1])
-
-    def _ones(self, count: int) -> Floats:
-        if len(self._one) < count:
-            self._one = np.ones(2 * count, self.dtype)
-        return self._one[:count]
+                np.matmul(inputs[place][own].T, delta[own, : blocks[place].shape[1]], out=blocks[place])
 
     def _regressions(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Softmax regressions as a stack: each is too small to be worth the calls."""
-        stack, most = len(batches), max((len(batch) for batch in batches), default=0)
+        stack, most = len(batches), max(len(batch) for batch in batches)
         index = np.zeros((stack, most), np.int64)
         valid = np.zeros((stack, most), self.dtype)
         for row, batch in enumerate(batches):
             index[row, : len(batch)] = batch
             valid[row, : len(batch)] = 1.0
-        weights, biases = _parts(parameters, self._shapes[0])
+        shape = (stack, self.model.features + 1, self.model.classes)
         rows = self._gather(index.ravel()).reshape(stack, most, -1).transpose(0, 2, 1)
-        values = np.matmul(weights.transpose(0, 2, 1), rows)
-        values += biases[:, :, None]
+        values = np.matmul(parameters.reshape(shape).transpose(0, 2, 1), rows)
         _softmax_minus_label(values, self._y[index])
-        norm = np.sqrt((self._square[index] + 1.0) * np.square(values).sum(axis=1))
+        norm = np.sqrt(self._square[index] * np.square(values).sum(axis=1))
         if not np.isfinite(norm).all():
             _drop_overflows(norm, [rows.transpose(0, 2, 1), values.transpose(0, 2, 1)])
         limit = clips.astype(self.dtype)[:, None]
         factor = valid * (limit / np.maximum(norm, limit))
         values *= factor[:, None, :]
-        weights, biases = _parts(out, self._shapes[0])
-        np.matmul(rows, values.transpose(0, 2, 1), out=weights)
-        np.sum(values, axis=2, out=biases)
+        np.matmul(rows, values.transpose(0, 2, 1), out=out.reshape(shape))
 
     def lattice_sums(
         self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
@@ -214,30 +209,44 @@ class NumpyEngine:
                 _activate(self.model.nonlinearity, values)
         return values
 
+    def _stacked(self, flat: Floats) -> list[list[Floats]]:
+        """The blocks of all candidates; a run's arrays stay the same, so the views of the last two are kept."""
+        for known, views in self._views:
+            if known is flat:
+                return views
+        views = [self._blocks(row) for row in flat]
+        self._views = [*self._views[-1:], (flat, views)]
+        return views
+
     def _blocks(self, flat: Floats) -> list[Floats]:
         """Views of flat parameters: a matrix for every layer, whose last row is the bias."""
         return [flat[start:end].reshape(rows + 1, columns) for start, end, rows, columns in self._spans]
 
     def _gather(self, index: Indices) -> Floats:
         if len(self._gathered) < index.size:
-            self._gathered = np.empty((index.size + index.size // 4, self.model.features), self.dtype)
+            self._gathered = np.empty((index.size + index.size // 4, self.model.features + 1), self.dtype)
         rows = self._gathered[: index.size]
         np.take(self._x, index, axis=0, out=rows, mode="clip")
         return rows
 
 
-def _parts(flat: Floats, shape: tuple[int, int]) -> tuple[Floats, Floats]:
-    """Views (weights, biases) of stacked regressions."""
-    rows, columns = shape
-    return flat[:, : rows * columns].reshape(len(flat), rows, columns), flat[:, rows * columns :]
-
-
 def _packed(data: Dataset, x: Floats, y: Indices) -> Any:
     """The nonzero features of every record, for the kernel; None where most are not zero. Made once for a data set."""
-    known = _PACKED.get(data, _PACKED)
-    if known is _PACKED:
-        known = _PACKED[data] = kernel.pack(x, y, _SPARSE)
-    return known
+    kept = _KEPT.setdefault(data, {})
+    if "packed" not in kept:
+        kept["packed"] = kernel.pack(x, y, _SPARSE)
+    return kept["packed"]
+
+
+def _with_ones(data: Dataset, dtype: type[np.floating[Any]]) -> tuple[Floats, Floats]:
+    """Records with a last feature of one, for the biases, and their squared norms. Made once for a data set."""
+    kept = _KEPT.setdefault(data, {})
+    if dtype not in kept:
+        x = np.ones((len(data), data.x.shape[1] + 1), dtype)
+        x[:, :-1] = data.x
+        kept[dtype] = x, np.einsum("nd,nd->n", x, x)
+    found: tuple[Floats, Floats] = kept[dtype]
+    return found
 
 
 def _suits_kernel(model: Mlp) -> bool:
@@ -275,11 +284,11 @@ def _times_slope(activation: Activation, delta: Floats, output: Floats) -> None:
         delta *= (activation.scale * activation.temperature) * sigmoid * (1.0 - sigmoid)
 
 
-def _square_rows(values: Floats, scratch: Floats) -> Floats:
-    """The squared norm of every row: two passes that are both vectorised."""
-    room = scratch[:, : values.shape[1]]
-    np.multiply(values, values, out=room)
-    return np.asarray(np.matmul(room, np.ones(values.shape[1], values.dtype)))
+def _square_rows(values: Floats) -> Floats:
+    """The squared norm of every row."""
+    if hasattr(np, "vecdot"):  # since numpy 2.0
+        return np.asarray(np.vecdot(values, values))
+    return np.asarray(np.einsum("ru,ru->r", values, values))
 
 
 def _drop_overflows(norm: Floats, rows: list[Floats]) -> None:
