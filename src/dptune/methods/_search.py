@@ -7,6 +7,7 @@ here may depend on the order in which outcomes arrive.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +21,8 @@ from dptune.spaces import Candidates, Domain
 __all__ = [
     "FINAL",
     "RATES",
+    "BestTrial",
+    "FixedTrials",
     "Told",
     "best_of",
     "default_params",
@@ -55,6 +58,44 @@ class Told:
 
     def has(self, indices: Iterable[int]) -> bool:
         return all(index in self.scores for index in indices)
+
+
+class FixedTrials(ABC):
+    """A search whose trials are all known when it begins; subclasses choose among them in the end."""
+
+    def __init__(self, trials: Iterable[Trial]) -> None:
+        self._told = Told()
+        self._trials = {trial.index: trial for trial in trials}
+
+    @property
+    def done(self) -> bool:
+        return self._told.has(self._trials)
+
+    def ask(self) -> list[Trial]:
+        return self._told.ask(self._trials.values())
+
+    def tell(self, outcome: Outcome) -> None:
+        self._told.tell(outcome)
+
+    def result(self) -> Selection:
+        if not self.done:
+            raise InvalidInput("The search is not done; tell every outcome first.")
+        return self._select()
+
+    @abstractmethod
+    def _select(self) -> Selection:
+        """The choice, once every outcome was told."""
+
+
+class BestTrial(FixedTrials):
+    """The trial with the highest score is chosen, or the public default if all failed."""
+
+    def __init__(self, trials: Iterable[Trial], randomness: Randomness, default: Params) -> None:
+        super().__init__(trials)
+        self._randomness, self._default = randomness, default
+
+    def _select(self) -> Selection:
+        return winner_of(self._trials, self._told.scores, self._randomness, self._default)
 
 
 def best_of(scores: dict[int, float], randomness: Randomness) -> int | None:

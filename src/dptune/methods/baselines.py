@@ -13,17 +13,14 @@ from dptune.accounting import Cost, compose, parallel
 from dptune.errors import InvalidInput
 from dptune.methods._costs import Bases, calibrated
 from dptune.methods._kinds import costs_of, noise_of
-from dptune.methods._search import Told, default_params, make_trial, winner_of
+from dptune.methods._search import BestTrial, default_params, make_trial
 from dptune.methods._shards import check_candidates
 from dptune.methods.base import (
     Budget,
     Meaning,
-    Outcome,
     Params,
     Plan,
     Randomness,
-    Selection,
-    Trial,
     plan_of,
     register_search,
 )
@@ -137,38 +134,20 @@ class RandomGuess:
         return plan_of(self.name, settings, budget, default_params(self.space, self.default)[0])
 
 
-class ListSearch:
+def _listed(plan: Plan, randomness: Randomness, chosen: list[tuple[int | None, Params]]) -> BestTrial:
     """A public list of trials, all of which run."""
-
-    def __init__(self, plan: Plan, randomness: Randomness, chosen: list[tuple[int | None, Params]]) -> None:
-        self._randomness, self._default, self._told = randomness, plan.default, Told()
-        self._trials = {
-            j: make_trial(plan.settings, j, params, ("trial", j), place=place)
-            for j, (place, params) in enumerate(chosen)
-        }
-
-    @property
-    def done(self) -> bool:
-        return self._told.has(self._trials)
-
-    def ask(self) -> list[Trial]:
-        return self._told.ask(self._trials.values())
-
-    def tell(self, outcome: Outcome) -> None:
-        self._told.tell(outcome)
-
-    def result(self) -> Selection:
-        if not self.done:
-            raise InvalidInput("The search is not done; tell every outcome first.")
-        return winner_of(self._trials, self._told.scores, self._randomness, self._default)
+    trials = [
+        make_trial(plan.settings, j, params, ("trial", j), place=place) for j, (place, params) in enumerate(chosen)
+    ]
+    return BestTrial(trials, randomness, plan.default)
 
 
 @register_search(Naive.name, Naive.meaning)
 @register_search(NonPrivateOptimum.name, NonPrivateOptimum.meaning)
-def _every(plan: Plan, randomness: Randomness) -> ListSearch:
+def _every(plan: Plan, randomness: Randomness) -> BestTrial:
     space = space_from_json(plan.settings["space"])
     items = space.items if isinstance(space, Candidates) else ()
-    return ListSearch(plan, randomness, [(place, dict(item)) for place, item in enumerate(items)])
+    return _listed(plan, randomness, [(place, dict(item)) for place, item in enumerate(items)])
 
 
 def _guess(settings: Params) -> Meaning:
@@ -181,9 +160,9 @@ def _guess(settings: Params) -> Meaning:
 
 
 @register_search(RandomGuess.name, _guess)
-def _one(plan: Plan, randomness: Randomness) -> ListSearch:
+def _one(plan: Plan, randomness: Randomness) -> BestTrial:
     space = space_from_json(plan.settings["space"])
     if isinstance(space, Candidates):
         place = space.place(randomness.uniform("candidate", 0, 0))
-        return ListSearch(plan, randomness, [(place, dict(space.items[place]))])
-    return ListSearch(plan, randomness, [(None, space.draw(lambda i: randomness.uniform("candidate", 0, i)))])
+        return _listed(plan, randomness, [(place, dict(space.items[place]))])
+    return _listed(plan, randomness, [(None, space.draw(lambda i: randomness.uniform("candidate", 0, i)))])

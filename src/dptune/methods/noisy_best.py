@@ -14,9 +14,9 @@ from typing import Any
 from dptune._validate import integer, real
 from dptune.accounting.shards import permute_and_flip
 from dptune.errors import InvalidInput
-from dptune.methods._search import Told, final_trial
+from dptune.methods._search import FixedTrials, final_trial
 from dptune.methods._shards import Shared, check_candidates, part_trial, sensitivity_of, shared_meaning, total_utility
-from dptune.methods.base import Budget, Meaning, Outcome, Params, Plan, Randomness, Selection, Trial, register_search
+from dptune.methods.base import Budget, Meaning, Params, Plan, Randomness, Selection, register_search
 from dptune.methods.exact import Bits
 from dptune.methods.parts import Shard
 from dptune.methods.validation import PrivateValidation, validation_of
@@ -61,31 +61,21 @@ class NoisyBest:
         return shared.plan(budget, trainer, permute_and_flip(epsilon), settings)
 
 
-class ShardSearch:
+class ShardSearch(FixedTrials):
     """All candidates on all shards, then a choice; subclasses say which."""
 
     def __init__(self, plan: Plan, randomness: Randomness) -> None:
-        self._plan, self._randomness, self._told = plan, randomness, Told()
+        self._plan, self._randomness = plan, randomness
         self._settings = plan.settings
         self._space = space_from_json(plan.settings["space"])
         if not isinstance(self._space, Candidates):
             raise InvalidInput("Choosing by shards needs a list of candidates.")
         self._shards = int(plan.settings["shards"])
-        self._trials = [
+        super().__init__(
             part_trial(self._settings, s * self._shards + i, item, Shard(self._shards, i))
             for s, item in enumerate(self._space.items)
             for i in range(self._shards)
-        ]
-
-    @property
-    def done(self) -> bool:
-        return self._told.has(range(len(self._trials)))
-
-    def ask(self) -> list[Trial]:
-        return self._told.ask(self._trials)
-
-    def tell(self, outcome: Outcome) -> None:
-        self._told.tell(outcome)
+        )
 
     def utilities(self) -> list[int]:
         """Sums of rounded scores, one for each candidate; never released."""
@@ -100,9 +90,7 @@ class ShardSearch:
         bits = Bits(self._randomness, "choice")
         return bits.permute_and_flip(self.utilities(), self.sensitivity(), Fraction(self._settings["epsilon"]))
 
-    def result(self) -> Selection:
-        if not self.done:
-            raise InvalidInput("The search is not done; tell every outcome first.")
+    def _select(self) -> Selection:
         chosen = self.choose()
         items = self._space.items if isinstance(self._space, Candidates) else ()
         params = self._plan.default if chosen is None else dict(items[chosen])

@@ -14,16 +14,13 @@ from dptune.accounting.runs import runs_from_json
 from dptune.errors import InvalidInput
 from dptune.methods._costs import Bases, Priced, calibrated
 from dptune.methods._kinds import costs_of, noise_of
-from dptune.methods._search import Told, default_params, make_trial, scaled_batch, winner_of
+from dptune.methods._search import BestTrial, default_params, make_trial, scaled_batch
 from dptune.methods.base import (
     Budget,
     Meaning,
-    Outcome,
     Params,
     Plan,
     Randomness,
-    Selection,
-    Trial,
     plan_of,
     register_search,
 )
@@ -112,37 +109,22 @@ class RandomStopping:
         return replace(self, runs=runs)
 
 
-class RandomSearch:
+class RandomSearch(BestTrial):
     """K independent draws from the prior, all of which may run at once."""
 
     def __init__(self, plan: Plan, randomness: Randomness) -> None:
-        self._randomness, self._default, self._told = randomness, plan.default, Told()
         settings = plan.settings
         space = space_from_json(settings["space"])
         count = runs_from_json(settings["runs"]).sample(lambda: randomness.uniform("runs"))
-        self._trials: dict[int, Trial] = {}
+        trials = []
         for j in range(count):
             if isinstance(space, Candidates):
                 place = space.place(randomness.uniform("candidate", j, 0))
                 params = dict(space.items[place])
             else:
                 place, params = None, space.draw(lambda i, j=j: randomness.uniform("candidate", j, i))  # type: ignore[misc]
-            self._trials[j] = make_trial(settings, j, params, ("trial", j), place=place)
-
-    @property
-    def done(self) -> bool:
-        return self._told.has(self._trials)
-
-    def ask(self) -> list[Trial]:
-        return self._told.ask(self._trials.values())
-
-    def tell(self, outcome: Outcome) -> None:
-        self._told.tell(outcome)
-
-    def result(self) -> Selection:
-        if not self.done:
-            raise InvalidInput("The search is not done; tell every outcome first.")
-        return winner_of(self._trials, self._told.scores, self._randomness, self._default)
+            trials.append(make_trial(settings, j, params, ("trial", j), place=place))
+        super().__init__(trials, randomness, plan.default)
 
 
 def tuning_of(method: RandomStopping, settings: Params) -> Cost:

@@ -16,9 +16,9 @@ from dptune._validate import integer, real
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.accounting.voting import RingVote, vote_sensitivity
 from dptune.errors import InvalidInput
-from dptune.methods._search import Told, final_trial
+from dptune.methods._search import FixedTrials, final_trial
 from dptune.methods._shards import Shared, check_candidates, part_trial, shared_meaning
-from dptune.methods.base import Budget, Meaning, Outcome, Params, Plan, Randomness, Selection, Trial, register_search
+from dptune.methods.base import Budget, Meaning, Params, Plan, Randomness, Selection, register_search
 from dptune.methods.exact import Bits
 from dptune.methods.parts import Client
 from dptune.methods.validation import PrivateValidation, validation_of
@@ -73,32 +73,22 @@ class Vote:
         return shared.plan(budget, trainer, RingVote(p, k, 1, sigma, 1), settings)
 
 
-class VoteSearch:
+class VoteSearch(FixedTrials):
     """Every client tries every candidate; then the vote."""
 
     def __init__(self, plan: Plan, randomness: Randomness) -> None:
-        self._plan, self._settings, self._randomness, self._told = plan, plan.settings, randomness, Told()
+        self._settings, self._randomness = plan.settings, randomness
         space = space_from_json(plan.settings["space"])
         if not isinstance(space, Candidates):
             raise InvalidInput("A vote needs a list of candidates.")
         self._space = space
         n, alpha = int(plan.settings["clients"]), plan.settings["alpha"]
         self._clients = n
-        self._trials = [
+        super().__init__(
             part_trial(self._settings, s * n + i, item, Client(n, i, alpha))
             for s, item in enumerate(space.items)
             for i in range(n)
-        ]
-
-    @property
-    def done(self) -> bool:
-        return self._told.has(range(len(self._trials)))
-
-    def ask(self) -> list[Trial]:
-        return self._told.ask(self._trials)
-
-    def tell(self, outcome: Outcome) -> None:
-        self._told.tell(outcome)
+        )
 
     def totals(self) -> list[int]:
         """The sum of exact votes; never released without noise."""
@@ -111,9 +101,7 @@ class VoteSearch:
                 sums[s] += 1
         return sums
 
-    def result(self) -> Selection:
-        if not self.done:
-            raise InvalidInput("The search is not done; tell every outcome first.")
+    def _select(self) -> Selection:
         bits = Bits(self._randomness, "choice")
         sigma = Fraction(self._settings["sigma"])
         noisy = [total + bits.discrete_gaussian(sigma) for total in self.totals()]
