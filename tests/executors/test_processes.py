@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.sealed.toy import DATA, ToyTrainer
+from tests.sealed.toy import DATA, StackingTrainer, ToyTrainer
 
 from dptune.errors import InvalidInput
 from dptune.executors import Processes, Result, Session, Task, Work
@@ -77,6 +77,18 @@ def test_a_dead_worker_is_reported_and_replaced(tmp_path: Path) -> None:
     session.submit(_task(1, x=1.8))
     assert _next(session).score > 0
     session.close()
+    session.close()
+
+
+def test_a_worker_that_dies_with_several_tasks_loses_those_that_it_had_not_answered(tmp_path: Path) -> None:
+    """The stack raises, so they are trained one after the other: the first two are answered, the third kills."""
+    session = Processes(1).open(_work(tmp_path, StackingTrainer(fail_below=1.0, die_below=1.2)))
+    session.submit(*(_task(index, x=x) for index, x in ((7, 1.5), (3, 0.9), (5, 1.1), (6, 1.6))))
+    results = [_next(session) for _ in range(4)]
+    assert [(one.index, one.died) for one in results] == [(7, False), (3, False), (5, True), (6, True)]
+    assert "diverged" in (results[1].error or "")
+    session.submit(_task(1, x=1.8))
+    assert _next(session).score > 0
     session.close()
 
 

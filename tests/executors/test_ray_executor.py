@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sealed.toy import DATA, ToyTrainer, toy_plan
+from tests.sealed.toy import DATA, StackingTrainer, ToyTrainer, toy_plan
 
 from dptune.errors import InvalidInput
 from dptune.executors import Processes
@@ -72,6 +72,20 @@ def _finished(run_folder: Path) -> int:
         return 0
     with contextlib.closing(sqlite3.connect(database)) as connection:
         return int(connection.execute("SELECT count(*) FROM outcomes").fetchone()[0])
+
+
+def test_stacks_are_the_same_on_either_executor(tmp_path: Path) -> None:
+    """Also one that loses its worker, and one that raises."""
+    options: dict[str, Any] = {"seed": 11, "data_is": "synthetic"}
+    plan, sizes = toy_plan(count=8), tmp_path / "sizes"
+    trainer = StackingTrainer(stacked=str(sizes), die_once=str(tmp_path / "died"), fail_below=1.3)
+    run(plan, trainer, DATA, out=tmp_path / "ray", executor=Ray(2), **options)
+    run(plan, ToyTrainer(fail_below=1.3), DATA, out=tmp_path / "here", executor=Processes(2), **options)
+    there, here = (read_vault(tmp_path / name, "test") for name in ("ray", "here"))
+    assert there.scores == here.scores
+    assert set(there.errors) == set(here.errors)
+    assert set(there.deaths) in ({0, 1, 2, 3}, {4, 5, 6, 7})
+    assert sizes.read_text().split()[:2] == ["4", "4"]
 
 
 @pytest.mark.parametrize("victim", ["worker", "actor"])

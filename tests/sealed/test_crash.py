@@ -25,18 +25,20 @@ from dptune.executors import Processes
 from dptune.sealed import Ledger, Randomness, load_release, read_vault, run
 
 TRIALS = 20
+ALONE, STACKED = "ToyTrainer", "StackingTrainer"
 
 # The same run in every process: a sealed one (charged, not a rehearsal) whose secret the test knows.
 SCRIPT = textwrap.dedent("""
     import sys
     from pathlib import Path
-    from tests.sealed.toy import DATA, ToyTrainer, toy_plan
+    from tests.sealed import toy
+    from tests.sealed.toy import DATA, toy_plan
     from dptune.executors import Processes
     from dptune.sealed import Randomness, resume, run
     out, ledger, seconds, trials = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
-    workers = int(sys.argv[5])
+    workers, kind = int(sys.argv[5]), getattr(toy, sys.argv[6])
     Randomness.fresh = classmethod(lambda cls: cls(b"crash" + bytes(27)))
-    trainer, executor = ToyTrainer(seconds=seconds), Processes(workers)
+    trainer, executor = kind(seconds=seconds), Processes(workers)
     if (out / "vault").exists():
         resume(out, trainer, DATA, executor=executor)
     else:
@@ -45,8 +47,10 @@ SCRIPT = textwrap.dedent("""
 """)
 
 
-def _start(out: Path, ledger: Path, seconds: float, trials: int, workers: int = 1) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", SCRIPT, str(out), str(ledger), str(seconds), str(trials), str(workers)]
+def _start(
+    out: Path, ledger: Path, seconds: float, trials: int, workers: int = 1, kind: str = ALONE
+) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", SCRIPT, str(out), str(ledger), str(seconds), str(trials), str(workers), kind]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
 
 
@@ -64,7 +68,9 @@ def _finished(out: Path) -> int:
     return sum(score is not None for _, score in _progress(out).values())
 
 
-def _disturbed(tmp_path: Path, kills: int, seconds: float, trials: int, chance: random.Random) -> tuple[Path, Ledger]:
+def _disturbed(
+    tmp_path: Path, kills: int, seconds: float, trials: int, chance: random.Random, kind: str
+) -> tuple[Path, Ledger]:
     """Run and kill ``kills`` times at random moments, then let it finish. Returns the folder and the ledger."""
     ledger = Ledger.create(tmp_path / "h.ledger")
     ledger.add("icu", 10.0, 1e-5)
@@ -72,7 +78,7 @@ def _disturbed(tmp_path: Path, kills: int, seconds: float, trials: int, chance: 
     before: dict[int, tuple[str, float | None]] = {}
     done, longest = 0, 1.5
     while done < kills:
-        process = _start(out, ledger.path, seconds, trials, 2)
+        process = _start(out, ledger.path, seconds, trials, 2, kind)
         moment = time.monotonic() + chance.uniform(0.0, longest)
         # Spread the kills over the whole run, however fast the machine is: not too much progress before each.
         while process.poll() is None and time.monotonic() < moment:
@@ -96,7 +102,7 @@ def _disturbed(tmp_path: Path, kills: int, seconds: float, trials: int, chance: 
         longest = max(0.5, longest * (0.8 if _finished(out) > trials * done / kills else 1.1))
         before = now
     assert done >= 0.9 * kills
-    process = _start(out, ledger.path, seconds, trials)
+    process = _start(out, ledger.path, seconds, trials, kind=kind)
     _, errors = process.communicate()
     assert process.returncode == 0, errors.decode()
     return out, ledger
@@ -119,13 +125,17 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Pat
 
 
 @pytest.mark.parametrize(
-    ("kills", "trials", "seconds"),
-    [(6, 8, 0.05), pytest.param(200, TRIALS, 0.5, marks=pytest.mark.slow)],
+    ("kills", "trials", "seconds", "kind"),
+    [
+        (6, 8, 0.05, ALONE),
+        pytest.param(200, TRIALS, 0.5, ALONE, marks=pytest.mark.slow),
+        pytest.param(50, 2 * TRIALS, 0.1, STACKED, marks=pytest.mark.slow),
+    ],
 )
 def test_kills_at_random_moments(
-    tmp_path: Path, undisturbed: Callable[[int], Path], kills: int, trials: int, seconds: float
+    tmp_path: Path, undisturbed: Callable[[int], Path], kills: int, trials: int, seconds: float, kind: str
 ) -> None:
-    out, ledger = _disturbed(tmp_path, kills, seconds, trials, random.Random(kills))
+    out, ledger = _disturbed(tmp_path, kills, seconds, trials, random.Random(kills), kind)
     calm = undisturbed(trials)
     one, other = load_release(out), load_release(calm)
     assert one.params == other.params
@@ -149,9 +159,12 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "when"), POINTS)
+@pytest.mark.parametrize(
+    ("name", "when", "kind"),
+    [*((*point, ALONE) for point in POINTS), ("Vault.finish", "after", STACKED)],
+)
 def test_a_kill_at_every_step_of_the_order(
-    tmp_path: Path, undisturbed: Callable[[int], Path], name: str, when: str
+    tmp_path: Path, undisturbed: Callable[[int], Path], name: str, when: str, kind: str
 ) -> None:
     """A process that dies exactly there is continued to the same end, with one charge."""
     ledger = Ledger.create(tmp_path / "h.ledger")
@@ -170,10 +183,10 @@ def test_a_kill_at_every_step_of_the_order(
         setattr({target}, "{attribute}", deadly)
     """)
     out = tmp_path / "run"
-    command = [sys.executable, "-c", fault + SCRIPT, str(out), str(ledger.path), "0", "3", "1"]
+    command = [sys.executable, "-c", fault + SCRIPT, str(out), str(ledger.path), "0", "3", "1", kind]
     assert subprocess.run(command, check=False, capture_output=True).returncode == -signal.SIGKILL
     assert ledger.status("icu").charges == (0 if name == "Vault.create" else 1)
-    process = _start(out, ledger.path, 0.0, 3)
+    process = _start(out, ledger.path, 0.0, 3, kind=kind)
     _, errors = process.communicate()
     assert process.returncode == 0, errors.decode()
     assert ledger.status("icu").charges == 1

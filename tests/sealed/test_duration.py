@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.sealed.toy import DATA, ToyTrainer, toy_plan
+from tests.sealed.toy import DATA, StackingTrainer, ToyTrainer, toy_plan
 
 from dptune.accounting import Gaussian, Geometric
 from dptune.errors import InvalidInput
@@ -42,6 +42,10 @@ def test_the_likely_duration_in_closed_form() -> None:
     assert likely_seconds(subset, 2.0, 1) == pytest.approx(3.0 * (_trainings(10) + 1) + 60)
     adaptive = Adaptive(SPACE, Geometric(4), density=(0.9, 1.2), batch=2).plan(budget, trainer)
     assert likely_seconds(adaptive, 2.0, 8) == pytest.approx(3.0 * math.ceil(_trainings(4) / 2) + 60)
+    # Stacks of eight in the rehearsal: a last stack that is smaller may take as long as one of eight.
+    assert likely_seconds(plan, 2.0, 4, 8) == pytest.approx(3.0 * (math.ceil(_trainings(10) / 4) + 8) + 60)
+    asks = math.ceil(_trainings(4) / 2)
+    assert likely_seconds(adaptive, 2.0, 8, 2) == pytest.approx(3.0 * (math.ceil(_trainings(4) / 2) + 2 * asks) + 60)
     shards = NoisyBest(SPACE.grid(3), 5).plan(budget, trainer)
     assert likely_seconds(shards, 2.0, 2) == pytest.approx(3.0 * 8 + 60)
 
@@ -50,12 +54,19 @@ def test_a_rehearsal_measures_and_a_sealed_run_does_not(tmp_path: Path) -> None:
     slow = ToyTrainer(seconds=0.3)
     rehearsed = run(toy_plan(count=3), slow, DATA, out=tmp_path / "a", executor=ONE, seed=1, data_is="synthetic")
     assert 0.3 <= rehearsed.details["seconds_per_training"] < 5
-    assert measured_seconds(tmp_path / "a") == rehearsed.details["seconds_per_training"]
+    assert measured_seconds(tmp_path / "a") == (rehearsed.details["seconds_per_training"], 1)
     sealed = run(toy_plan(count=1), slow, DATA, out=tmp_path / "b", executor=ONE, rehearsal=tmp_path / "a")
     assert "seconds_per_training" not in sealed.details
     assert sealed.details["release_at"] is None
     with pytest.raises(InvalidInput, match="no rehearsal"):
         offered_time(toy_plan(), tmp_path / "b", 1)
+
+
+def test_trainings_that_share_a_worker_share_its_time(tmp_path: Path) -> None:
+    trainer = StackingTrainer(slow=0.8)
+    rehearsed = run(toy_plan(count=8), trainer, DATA, out=tmp_path / "a", executor=ONE, seed=1, data_is="synthetic")
+    assert 0.1 <= rehearsed.details["seconds_per_training"] < 0.6
+    assert measured_seconds(tmp_path / "a") == (rehearsed.details["seconds_per_training"], 8)
 
 
 def test_auto_takes_the_offered_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

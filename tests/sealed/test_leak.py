@@ -23,12 +23,13 @@ SCALE = 0.7390851332151607  # scores are no simple function of anything released
 
 SCRIPT = textwrap.dedent("""
     import sys
-    from tests.sealed.toy import DATA, ToyTrainer, toy_plan
+    from tests.sealed import toy
+    from tests.sealed.toy import DATA, toy_plan
     from dptune.executors import Processes
     from dptune.sealed import Randomness, run
     out, ledger, secret, scale = sys.argv[1], sys.argv[2], bytes.fromhex(sys.argv[3]), float(sys.argv[4])
     Randomness.fresh = classmethod(lambda cls: cls(secret))
-    trainer = ToyTrainer(shout=True, fail_below=1.2, scale=scale)
+    trainer = getattr(toy, sys.argv[5])(shout=True, fail_below=1.2, scale=scale)
     release = run(toy_plan(), trainer, DATA, ledger=ledger, dataset="icu", out=out, executor=Processes(2))
     print(release.params)
     print(release.statement)
@@ -54,7 +55,7 @@ def _secret(runs: int) -> bytes:
     return next(s for s in (n.to_bytes(32, "big") for n in range(100_000)) if _count(s) == runs)
 
 
-def _watch(folder: Path, runs: int) -> Seen:
+def _watch(folder: Path, runs: int, kind: str) -> Seen:
     home = folder / "watched"
     home.mkdir()
     ledger = Ledger.create(home / "h.ledger")
@@ -66,7 +67,7 @@ def _watch(folder: Path, runs: int) -> Seen:
         "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    command = [sys.executable, "-c", SCRIPT, str(out), str(ledger.path), _secret(runs).hex(), str(SCALE)]
+    command = [sys.executable, "-c", SCRIPT, str(out), str(ledger.path), _secret(runs).hex(), str(SCALE), kind]
     done = subprocess.run(command, cwd=home, env=environment, capture_output=True, check=True)
     vault = out / "vault"
     paths = [path for path in sorted(home.rglob("*")) if vault not in path.parents]
@@ -80,9 +81,9 @@ def _watch(folder: Path, runs: int) -> Seen:
     return Seen(files, done.stdout + done.stderr, scores, runs)
 
 
-@pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> list[Seen]:
-    return [_watch(tmp_path_factory.mktemp(f"k{runs}"), runs) for runs in (1, 5, 14)]
+@pytest.fixture(scope="module", params=["ToyTrainer", "StackingTrainer"])
+def watched(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> list[Seen]:
+    return [_watch(tmp_path_factory.mktemp(f"k{runs}"), runs, request.param) for runs in (1, 5, 14)]
 
 
 def _forms(score: float) -> list[bytes]:

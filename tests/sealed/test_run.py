@@ -101,9 +101,9 @@ def test_the_order_is_vault_then_charge_then_training(
         def __init__(self, session: Session) -> None:
             self.session = session
 
-        def submit(self, task: Task) -> None:
-            seen.append("train")
-            self.session.submit(task)
+        def submit(self, *tasks: Task) -> None:
+            seen.extend("train" for _ in tasks)
+            self.session.submit(*tasks)
 
         def wait(self, seconds: float) -> Result | None:
             return self.session.wait(seconds)

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -134,6 +134,25 @@ class ToyTrainer:
         if self.shout:
             _shout(score)
         return {"total": np.array([total]), "x": np.array([x])}, score
+
+
+@dataclass(frozen=True)
+class StackingTrainer(ToyTrainer):
+    """The same, several at a time; a member that raises or kills does so to its whole stack."""
+
+    stacked: str = ""  # a file that gets a line for every stack: how many there were
+    slow: float = 0.0  # seconds that every stack takes
+    wrong: str = ""  # "fewer", "none" or "broken": what is returned instead of a result for each
+
+    def fit_many(self, params: Sequence[Mapping[str, Any]], data: Any, rngs: Sequence[Any]) -> Any:
+        if self.stacked:
+            with Path(self.stacked).open("a") as stream:
+                stream.write(f"{len(params)}\n")
+        time.sleep(self.slow)
+        fitted = [self.fit(one, data, rng) for one, rng in zip(params, rngs, strict=True)]
+        return {"": fitted, "fewer": fitted[1:], "none": None, "broken": [*fitted[1:], ("a model", "no score")]}[
+            self.wrong
+        ]
 
 
 def _shout(score: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from dptune.training import (
     trainer,
 )
 from dptune.training.datasets import Dataset
+from dptune.training.models import dp_hypo_cnn
 from dptune.training.optimizers import Momentum
 
 SETTINGS = Settings(
@@ -102,6 +104,17 @@ def test_candidates_with_private_scores_are_stacked_too() -> None:
         kept = made.holdout.split(data, key)[0]  # type: ignore[union-attr] # it was given above
         again = DpSgdTrainer(softmax(64, 10), SETTINGS, validation=data).fit(one, kept, key)
         np.testing.assert_allclose(fitted.model.parameters, again.model.parameters, rtol=1e-4, atol=1e-5)
+
+
+def test_a_shape_says_which_candidates_are_worth_a_stack() -> None:
+    made = digits_trainer()
+    assert made.shape({"lr": 0.5}) == made.shape({"lr": 2.0, "clip": 0.3, "noise_multiplier": 9.0}) is not None
+    assert made.shape({"steps": 7}) != made.shape({})
+    large = Mlp(784, 10, (120, 120))
+    assert DpSgdTrainer(large, SETTINGS).shape({}) is None
+    assert digits_trainer(engine="torch").shape({}) is None
+    assert DpSgdTrainer(softmax(64, 10), dataclasses.replace(SETTINGS, secure=True)).shape({}) is None
+    assert DpSgdTrainer(dp_hypo_cnn(), SETTINGS).shape({}) is None
 
 
 def test_warm_start_begins_where_the_last_run_ended() -> None:

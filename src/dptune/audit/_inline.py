@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,8 +41,8 @@ class MemoryVault:
     def outcomes(self) -> dict[int, float]:
         return dict(self.scores)
 
-    def begin(self, number: int, trial: str) -> None:
-        del number, trial
+    def begin(self, trials: Mapping[int, str]) -> None:
+        del trials
 
     def finish(self, number: int, score: float, model: bytes | None, error: str | None, output: str) -> None:
         del error, output
@@ -67,11 +67,12 @@ class InlineSession:
     slots: int = 1
     _results: deque[Result] = field(default_factory=deque)
 
-    def submit(self, task: Task) -> None:
-        if self.lives <= 0:
-            raise Interrupted
-        self.lives -= 1
-        self._results.append(self.attempt(task, self.randomness))
+    def submit(self, *tasks: Task) -> None:
+        for task in tasks:
+            if self.lives <= 0:
+                raise Interrupted
+            self.lives -= 1
+            self._results.append(self.attempt(task, self.randomness))
 
     def attempt(self, task: Task, randomness: Randomness) -> Result:
         try:
@@ -101,11 +102,12 @@ class StackedSession(InlineSession):
     slots: int = 16
     _waiting: list[Task] = field(default_factory=list)
 
-    def submit(self, task: Task) -> None:
-        if self.lives <= 0:
-            raise Interrupted
-        self.lives -= 1
-        self._waiting.append(task)
+    def submit(self, *tasks: Task) -> None:
+        for task in tasks:
+            if self.lives <= 0:
+                raise Interrupted
+            self.lives -= 1
+            self._waiting.append(task)
 
     def wait(self, seconds: float) -> Result | None:
         if not self._results:

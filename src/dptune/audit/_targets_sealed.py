@@ -55,11 +55,11 @@ class _Cut:
     def slots(self) -> int:
         return 1
 
-    def submit(self, task: Task) -> None:
+    def submit(self, *tasks: Task) -> None:
         if self.lives == 0:
             raise Stopped("cut off")
         self.lives -= 1
-        self.inner.submit(task)
+        self.inner.submit(*tasks)
 
     def wait(self, seconds: float) -> Result | None:
         return self.inner.wait(seconds)

@@ -1,4 +1,4 @@
-"""The worker process: receives a trainer and data once, then trains one trial after the other.
+"""The worker process: receives a trainer and data once, then trains what it is handed, one trial or a stack of them.
 
 Started as ``python -m dptune.executors._worker`` with either an inherited socket or the address of one. It dies
 with its parent, keeps no file outside the vault (its temporary folder is the vault's, or one that is removed), and
@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 import traceback
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
@@ -51,16 +52,45 @@ def _die_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _attempt(trainer: Any, data: Any, secret: bytes, task: Task) -> Result:
+def _train(trainer: Any, data: Any, secret: bytes, tasks: Sequence[Task]) -> Iterator[Result]:
+    """The results of all tasks, each its own: what a stack did not give is trained alone, from its own generator."""
+    fitted = _stack(trainer, data, secret, tasks) if len(tasks) > 1 else {}
+    for task in tasks:
+        yield _attempt(trainer, data, secret, task, fitted.pop(task.index, None))
+
+
+def _stack(trainer: Any, data: Any, secret: bytes, tasks: Sequence[Task]) -> dict[int, Any]:
+    """What the trainer made of the trials that it can train together; details of a failure go to the vault."""
+    from dptune.methods.base import trial_from_json  # noqa: PLC0415 - after the environment is set
+    from dptune.methods.execute import fit_stack, stacks  # noqa: PLC0415
+    from dptune.sealed.randomness import Randomness  # noqa: PLC0415
+
+    fitted: dict[int, Any] = {}
+    try:
+        starts = {task.index: pickle.loads(task.start) for task in tasks if task.start is not None}
+        for stack in stacks(trainer, [trial_from_json(task.trial) for task in tasks], starts):
+            try:
+                fitted |= fit_stack(trainer, stack, data, Randomness(secret), starts)
+            except BaseException:  # nobody's failure: each is trained alone
+                traceback.print_exc()
+    except BaseException:
+        traceback.print_exc()
+    return fitted
+
+
+def _attempt(trainer: Any, data: Any, secret: bytes, task: Task, fitted: Any) -> Result:
     """One trial. Whatever it raises is a failure: minus infinity, details for the vault."""
     from dptune.methods.base import Outcome, trial_from_json  # noqa: PLC0415 - after the environment is set
-    from dptune.methods.execute import fit_trial  # noqa: PLC0415
+    from dptune.methods.execute import fit_trial, score_trial  # noqa: PLC0415
     from dptune.sealed.randomness import Randomness  # noqa: PLC0415
 
     try:
-        trial = trial_from_json(task.trial)
-        start = None if task.start is None else pickle.loads(task.start)
-        model, score = fit_trial(trainer, trial, data, Randomness(secret), start=start)
+        trial, randomness = trial_from_json(task.trial), Randomness(secret)
+        if fitted is None:
+            start = None if task.start is None else pickle.loads(task.start)
+            model, score = fit_trial(trainer, trial, data, randomness, start=start)
+        else:
+            model, score = score_trial(trial, fitted, data, randomness)
         outcome = Outcome(task.index, score)
         return Result(task.index, outcome.score, dumps(model))
     except BaseException:  # SystemExit and KeyboardInterrupt of a trainer are failures too
@@ -99,16 +129,20 @@ def serve(channel: Connection, captured: _Captured | None) -> None:
     channel.send_bytes(pickle.dumps(None))
     while True:
         try:
-            task: Task = pickle.loads(channel.recv_bytes())
+            tasks: tuple[Task, ...] = pickle.loads(channel.recv_bytes())
         except (EOFError, OSError):
             return
-        result = _attempt(trainer, data, secret, task)
-        if captured is not None:
-            result = Result(result.index, result.score, result.model, result.error, output=captured.take())
-        else:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        channel.send_bytes(pickle.dumps(result))
+        for result in _train(trainer, data, secret, tasks):
+            channel.send_bytes(pickle.dumps(_with_output(result, captured)))
+
+
+def _with_output(result: Result, captured: _Captured | None) -> Result:
+    """With what was printed since the last result: that of a stack comes with its first member."""
+    if captured is not None:
+        return Result(result.index, result.score, result.model, result.error, output=captured.take())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return result
 
 
 def main() -> None:

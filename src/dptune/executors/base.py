@@ -1,17 +1,18 @@
 """Where trials run: one interface for this machine's processes and for clusters.
 
-An executor starts a fixed number of workers, hands them trials and returns what they say. It must never retry on
-its own (a retry conditions on success, privacy.md section 2), never print, and never leave a trace outside the
-vault that depends on how many trials there were.
+An executor starts a fixed number of workers, hands them trials, one or several at a time, and returns what they say.
+It must never retry on its own (a retry conditions on success, privacy.md section 2), never print, and never leave a
+trace outside the vault that depends on how many trials there were.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["Executor", "Result", "Session", "Task", "Work"]
+__all__ = ["Executor", "Result", "Session", "Task", "Work", "dead"]
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,26 @@ class Result:
     output: str = ""
 
 
+def dead(indices: Iterable[int]) -> list[Result]:
+    """The results of tasks that a worker had not answered when it died."""
+    return [Result(index, float("-inf"), error="the worker process died", died=True) for index in indices]
+
+
 class Session(Protocol):
     """Running workers. Owned by one thread; ``close`` may be called more than once."""
 
     @property
     def slots(self) -> int:
-        """How many tasks run at once."""
+        """How many workers there are: each has one hand-over at a time."""
 
-    def submit(self, task: Task) -> None:
-        """Start a task; at most ``slots`` may be under way."""
+    def submit(self, *tasks: Task) -> None:
+        """Hand tasks of different indices to one free worker; at most ``slots`` hand-overs may be under way."""
 
     def wait(self, seconds: float) -> Result | None:
-        """The next result, or None if there was none in this time."""
+        """The next result of a single task, or None if there was none in this time.
+
+        Every task has one result. Those that a worker had not answered when it died are all reported as dead.
+        """
 
     def close(self) -> None:
         """Stop all workers, whatever they do."""

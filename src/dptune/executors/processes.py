@@ -1,7 +1,7 @@
 """Trials in processes of this machine, one numerical thread each.
 
 A fixed number of workers is started before the charge and lives until the release. What they print and their temporary
-files go to the vault; a worker that dies is reported, and replaced, but its trial is not tried again here.
+files go to the vault; a worker that dies is reported, and replaced, but its trials are not tried again here.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pickle
 import socket
 import subprocess
 import sys
+from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -19,7 +20,7 @@ from pathlib import Path
 from dptune._validate import integer
 from dptune.errors import InvalidInput, Stopped
 from dptune.executors._worker import dumps
-from dptune.executors.base import Result, Session, Task, Work
+from dptune.executors.base import Result, Session, Task, Work, dead
 
 __all__ = ["Processes", "environment", "hello", "one_thread"]
 
@@ -58,7 +59,7 @@ def hello(work: Work) -> list[bytes]:
 class _Worker:
     process: subprocess.Popen[bytes]
     channel: Connection
-    task: int | None = None
+    tasks: list[int] = field(default_factory=list)  # handed over and not answered
 
     def stop(self) -> None:
         self.channel.close()
@@ -74,6 +75,7 @@ class _Session:
     slots: int
     greeting: list[bytes]
     workers: list[_Worker | None] = field(default_factory=list)
+    lost: deque[Result] = field(default_factory=deque)
 
     def start(self) -> None:
         started = [self._spawn(place) for place in range(self.slots)]
@@ -118,14 +120,14 @@ class _Session:
                 "workers can import; nothing was charged."
             )
 
-    def submit(self, task: Task) -> None:
+    def submit(self, *tasks: Task) -> None:
         for place, worker in enumerate(self.workers):
-            if worker is not None and worker.task is not None:
+            if worker is not None and worker.tasks:
                 continue
             free = worker or self._replace(place)
-            free.task = task.index
+            free.tasks = [task.index for task in tasks]
             with contextlib.suppress(OSError):  # a dead worker shows at wait()
-                free.channel.send_bytes(pickle.dumps(task))
+                free.channel.send_bytes(pickle.dumps(tasks))
             return
         raise InvalidInput("All workers are busy; wait() for one first.")
 
@@ -140,20 +142,22 @@ class _Session:
         return worker
 
     def wait(self, seconds: float) -> Result | None:
-        busy = {w.channel: place for place, w in enumerate(self.workers) if w is not None and w.task is not None}
+        if self.lost:
+            return self.lost.popleft()
+        busy = {w.channel: place for place, w in enumerate(self.workers) if w is not None and w.tasks}
         for channel in wait(list(busy), timeout=seconds):
             place = busy[channel]  # type: ignore[index] # only connections were passed
             worker = self.workers[place]
             assert worker is not None
-            assert worker.task is not None
-            index, worker.task = worker.task, None
             try:
                 result: Result = pickle.loads(worker.channel.recv_bytes())
-                return result
             except (EOFError, OSError, pickle.UnpicklingError):
                 worker.stop()
                 self.workers[place] = None
-                return Result(index, float("-inf"), error="the worker process died", died=True)
+                self.lost.extend(dead(worker.tasks))
+                return self.lost.popleft()
+            worker.tasks.remove(result.index)
+            return result
         return None
 
     def close(self) -> None:

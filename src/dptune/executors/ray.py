@@ -25,7 +25,7 @@ from typing import Any
 
 from dptune._validate import integer
 from dptune.errors import InvalidInput, Stopped
-from dptune.executors.base import Result, Session, Task, Work
+from dptune.executors.base import Result, Session, Task, Work, dead
 from dptune.executors.processes import hello, one_thread
 
 __all__ = ["Ray"]
@@ -59,7 +59,7 @@ def _keep_working(host: str, port: int, key: str) -> None:
 @dataclass
 class _Line:
     channel: Connection
-    task: int | None = None
+    tasks: list[int] = field(default_factory=list)  # handed over and not answered
 
 
 @dataclass
@@ -74,6 +74,7 @@ class _Session:
     actors: list[Any] = field(default_factory=list)
     lines: list[_Line] = field(default_factory=list)
     arrived: deque[Connection] = field(default_factory=deque)
+    lost: deque[Result] = field(default_factory=deque)
     problem: str | None = None
     closing: bool = False
 
@@ -123,33 +124,35 @@ class _Session:
                 )
             time.sleep(0.02)
 
-    def submit(self, task: Task) -> None:
+    def submit(self, *tasks: Task) -> None:
         until = time.monotonic() + _START
         while True:
             self._gather()
             for line in self.lines:
-                if line.task is None:
-                    line.task = task.index
+                if not line.tasks:
+                    line.tasks = [task.index for task in tasks]
                     with contextlib.suppress(OSError):  # a dead worker shows at wait()
-                        line.channel.send_bytes(pickle.dumps(task))
+                        line.channel.send_bytes(pickle.dumps(tasks))
                     return
             if time.monotonic() > until:
                 raise Stopped("No Ray worker is left. Check the cluster, then resume the run.")
             time.sleep(0.02)
 
     def wait(self, seconds: float) -> Result | None:
-        busy = {line.channel: line for line in self.lines if line.task is not None}
+        if self.lost:
+            return self.lost.popleft()
+        busy = {line.channel: line for line in self.lines if line.tasks}
         for channel in wait(list(busy), timeout=seconds):
             line = busy[channel]  # type: ignore[index] # only connections were passed
-            assert line.task is not None
-            index, line.task = line.task, None
             try:
                 result: Result = pickle.loads(line.channel.recv_bytes())
-                return result
             except (EOFError, OSError, pickle.UnpicklingError):
                 line.channel.close()
                 self.lines.remove(line)
-                return Result(index, float("-inf"), error="the worker process died", died=True)
+                self.lost.extend(dead(line.tasks))
+                return self.lost.popleft()
+            line.tasks.remove(result.index)
+            return result
         return None
 
     def close(self) -> None:

@@ -1,14 +1,23 @@
-"""One training, as a search asked for it: the only way the sealed runner calls a trainer.
+"""Trainings as a search asked for them: the only way the sealed runner calls a trainer.
 
 Checks that the trainer still declares the cost that the plan paid for, takes the trial's records, trains, and
-scores on private validation records where the plan says so. Whatever raises here is a failed
+scores on private validation records where the plan says so. Whatever raises in :func:`fit_trial` is a failed
 trial, which scores minus infinity; nothing may be retried.
+
+Several trials of one part of the records can be one call of the trainer's ``fit_many``, if it has it: a faster way to
+the same values, never another one. The theorems ask that a trial's outcome is a function of its own configuration,
+records and generator. So ``fit_many`` either returns what ``fit`` would have returned for each, up to rounding
+(``docs/training.md``), or it has not returned anything: a stack that raised, or gave something else than one (model,
+score) for each, is no failure of its members. Each is then trained alone by :func:`fit_trial`, from a generator of the
+same label, and has the outcome that it would have had in any company. This is no retry that waits for success:
+the stack's failure is forgotten, whatever became of the trial, and what is drawn is drawn from the same secret.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -18,9 +27,9 @@ from dptune.errors import InvalidInput
 from dptune.methods.base import Randomness, Trial
 from dptune.methods.exact import Bits
 from dptune.methods.lines import settle
-from dptune.methods.parts import part_from_json, records, size
+from dptune.methods.parts import DataPart, part_from_json, records, size
 
-__all__ = ["check_cost", "fit_trial"]
+__all__ = ["check_cost", "fit_stack", "fit_trial", "score_trial", "stacks"]
 
 _GRID = 2**20
 
@@ -38,12 +47,55 @@ def fit_trial(
     # An empty part is trained on like any other: failing on it would show one record's presence, unpaid.
     training = records(trial.part, data, randomness)
     source = randomness.generator(*trial.seed_label) if rng is None else rng
-    validation = trial.extra.get("validation")
     options = {}
-    if start is not None and "start" in inspect.signature(trainer.fit).parameters:
+    if start is not None and _takes(trainer.fit, "start"):
         options["start"] = _weights(start)
-    fitted = trainer.fit(trial.params, training, source, **options)
+    return score_trial(trial, trainer.fit(trial.params, training, source, **options), data, randomness)
+
+
+def stacks(trainer: Any, trials: Sequence[Trial], starts: Mapping[int, Any]) -> list[list[Trial]]:
+    """The trials that the trainer may train together, with the noise that their lines demand.
+
+    ``starts`` are the models to continue from, by index. Members of a stack see the same records, so no last bit can
+    tell one part of the records about another. Trials that stay alone, or fail before they are trained, are left out.
+    """
+    together = getattr(trainer, "fit_many", None)
+    if not callable(together):
+        return []
+    warm = _takes(trainer.fit, "start")
+    found: dict[tuple[DataPart, bool], list[Trial]] = {}
+    for trial in trials:
+        started = warm and starts.get(trial.index) is not None
+        if started and not _takes(together, "starts"):
+            continue
+        try:
+            settled = settle(trainer, trial)
+            check_cost(trainer, settled)
+        except Exception:  # a failure of this trial's own, which it meets again when it is trained alone
+            continue
+        found.setdefault((trial.part, started), []).append(settled)
+    return [stack for stack in found.values() if len(stack) > 1]
+
+
+def fit_stack(
+    trainer: Any, stack: Sequence[Trial], data: Any, randomness: Randomness, starts: Mapping[int, Any]
+) -> dict[int, tuple[Any, float]]:
+    """What ``fit_many`` gives for one of the :func:`stacks`, by index; raises if it is not one result for each."""
+    training = records(stack[0].part, data, randomness)
+    sources = [randomness.generator(*trial.seed_label) for trial in stack]
+    options = {}
+    if _takes(trainer.fit, "start") and starts.get(stack[0].index) is not None:
+        options["starts"] = [_weights(starts[trial.index]) for trial in stack]
+    fitted = list(trainer.fit_many([trial.params for trial in stack], training, sources, **options))
+    if len(fitted) != len(stack):
+        raise InvalidInput(f"fit_many must return one (model, score) for each of {len(stack)}; got {len(fitted)}.")
+    return {trial.index: (one[0], float(one[1])) for trial, one in zip(stack, fitted, strict=True)}
+
+
+def score_trial(trial: Trial, fitted: Any, data: Any, randomness: Randomness) -> tuple[Any, float]:
+    """The model and its score: the trainer's own, or the one on private validation records that the trial asks for."""
     model, score = fitted[0], float(fitted[1])
+    validation = trial.extra.get("validation")
     if validation is None or trial.extra.get("final"):
         return model, score
     held = records(part_from_json(validation["part"]), data, randomness)
@@ -79,6 +131,10 @@ def correct(model: Any, data: Any) -> Fraction:
     # Each value on a grid of its own, then a sum of whole numbers: exact in any order.
     each = np.floor(np.clip(np.nan_to_num(judged, nan=0.0), 0.0, most) * _GRID).astype(np.int64)
     return Fraction(int(each.sum()), _GRID)
+
+
+def _takes(function: Any, name: str) -> bool:
+    return name in inspect.signature(function).parameters
 
 
 def _weights(model: Any) -> Any:

@@ -4,6 +4,14 @@ Outcomes are durable before they are told, and are told in the order of their nu
 so the winner does not depend on which worker was faster, on the executor, or on crashes in between. Failures score
 minus infinity and are never tried again; a trial that kills its process is tried once more with its own randomness,
 then it has failed.
+
+Trials may be handed over together (``_stacks``), and each still has an outcome of its own. When a worker dies, nobody
+knows which of its trials did it: the death counts for all that it had not answered, and everything of that hand-over
+is trained alone from then on, also after :func:`~dptune.sealed.resume`. So a trial whose training kills its process
+fails, by itself, and its peers get what they would have got without it; none gets more attempts than it would have had
+alone. What is handed over together follows from the trials and from the number of workers at the beginning, which is
+written down: a run that was cut off hands over the same again, with peers that were finished (their first outcomes
+stand), and the rest of a stack is the same to the last bit.
 """
 
 from __future__ import annotations
@@ -16,6 +24,7 @@ from dataclasses import dataclass
 
 from dptune.executors.base import Result, Session, Task
 from dptune.methods.base import Outcome, Search, Selection, Trial
+from dptune.sealed._stacks import Kind, shares
 from dptune.sealed.vault import Vault
 
 __all__ = ["Beat", "Loop"]
@@ -41,6 +50,8 @@ class Loop:
     session: Session
     beat: Callable[[Beat], None] | None = None
     counts: bool = False
+    kind: Kind | None = None  # which trials may be handed over together; None: each alone
+    workers: int = 1
     began: float = 0.0
     asked: int = 0
     done: int = 0
@@ -48,6 +59,7 @@ class Loop:
     def search(self, search: Search) -> Selection:
         """Run every trial that the search asks for."""
         self.began = time.monotonic()
+        self._count_workers()
         known = self.vault.outcomes()
         while not search.done:
             trials = search.ask()
@@ -67,27 +79,45 @@ class Loop:
         """Scores of these trials; those that are over already are not trained again."""
         scores = {trial.index: known[trial.index] for trial in trials if trial.index in known}
         self.done += len(scores)
-        todo = {trial.index: trial for trial in trials if trial.index not in known}
-        queue = deque(sorted(todo))
-        running = 0
+        numbered = {trial.index: trial for trial in trials}
+        queue = deque(hand for hand in self._hands(trials) if any(index not in scores for index in hand))
+        running: list[set[int]] = []
         while queue or running:
-            while queue and running < self.session.slots:
-                trial = todo[queue.popleft()]
-                self.vault.begin(trial.index, trial.to_json())
-                self.session.submit(self._task(trial))
-                running += 1
+            while queue and len(running) < self.session.slots:
+                hand = queue.popleft()
+                self.vault.begin({index: numbered[index].to_json() for index in hand})
+                self.session.submit(*(self._task(numbered[index]) for index in hand))
+                running.append(set(hand))
             result = self.session.wait(_HEARTBEAT)
             self._tick()
             if result is None:
                 continue
-            running -= 1
+            running = [left for hand in running if (left := hand - {result.index})]
+            if result.index in scores:  # trained again for the sake of its stack
+                continue
             if self._try_again(result):
-                queue.appendleft(result.index)
+                queue.appendleft((result.index,))
                 continue
             self.vault.finish(result.index, result.score, result.model, result.error, result.output)
             scores[result.index] = result.score
             self.done += 1
         return scores
+
+    def _count_workers(self) -> None:
+        """As many as there were when the run began, also if it goes on with more or fewer."""
+        if self.kind is None:
+            return
+        if "workers" not in self.vault.facts():
+            self.vault.remember(workers=self.session.slots)
+        self.workers = int(self.vault.facts()["workers"])
+
+    def _hands(self, trials: list[Trial]) -> list[tuple[int, ...]]:
+        """What is handed over together, in order; alone after a death."""
+        if self.kind is None:
+            return [(index,) for index in sorted(trial.index for trial in trials)]
+        deadly = self.vault.deadly()
+        hands = shares(trials, self.kind, self.workers)
+        return [part for hand in hands for part in ([hand] if deadly.isdisjoint(hand) else [(i,) for i in hand])]
 
     def _task(self, trial: Trial) -> Task:
         source = trial.extra.get("warm_start")
@@ -108,12 +138,24 @@ class Loop:
             time.sleep(min(left, _HEARTBEAT))
             self._tick()
 
-    def repeats(self, trial: Trial) -> bool:
-        """Train a finished trial once more and compare: does the trainer use its generator alone?"""
-        self.session.submit(self._task(trial))
-        result = None
-        while result is None:
+    def repeats(self, trials: list[Trial]) -> bool:
+        """Train the first of these finished trials once more, handed over as it was, and compare all that was.
+
+        Does the trainer use its generators alone?
+        """
+        numbered = {trial.index: trial for trial in trials}
+        first, deadly = trials[0].index, set() if self.kind is None else self.vault.deadly()
+        hand: tuple[int, ...] = (first,)
+        if self.kind is not None and first not in deadly:
+            hand = next(part for part in shares(trials, self.kind, self.workers) if first in part)
+        self.session.submit(*(self._task(numbered[index]) for index in hand))
+        results: list[Result] = []
+        while len(results) < len(hand):
             result = self.session.wait(_HEARTBEAT)
-        first = self.vault.outcomes()[trial.index]
-        same = result.score == first or (math.isinf(result.score) and math.isinf(first))
-        return same and not result.died and result.model == self.vault.model(trial.index)
+            results += [] if result is None else [result]
+        known = self.vault.outcomes()
+        return all(self._same(one, known[one.index]) for one in results if one.index not in deadly - {first})
+
+    def _same(self, result: Result, score: float) -> bool:
+        same = result.score == score or (math.isinf(result.score) and math.isinf(score))
+        return same and not result.died and result.model == self.vault.model(result.index)

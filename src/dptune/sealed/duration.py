@@ -31,40 +31,58 @@ def workers_of(executor: Any) -> int:
     return getattr(executor, "workers", None) or os.cpu_count() or 1
 
 
-def measured_seconds(rehearsal: Path) -> float:
-    """The seconds of one training, as a rehearsal measured them."""
-    seconds = load_release(rehearsal).details.get("seconds_per_training")
+def measured_seconds(rehearsal: Path) -> tuple[float, int]:
+    """The seconds of one training, as a rehearsal measured them, and how many were trained together there."""
+    details = load_release(rehearsal).details
+    seconds = details.get("seconds_per_training")
     if not isinstance(seconds, int | float):
         raise InvalidInput(f"{rehearsal} is no rehearsal with a training in it, so it tells no duration.")
-    return float(seconds)
+    return float(seconds), int(details.get("trained_together", 1))
 
 
 def _trainings(plan: Plan) -> float:
     """How many trainings there will hardly be more than."""
-    inner = plan.settings.get("inner")
-    settings = inner["settings"] if isinstance(inner, dict) else plan.settings
+    _, settings = _inner(plan)
     if "runs" not in settings:
         return plan.expected_runs
     law = runs_from_json(settings["runs"])
     return law.quantile(_QUANTILE) + plan.expected_runs - law.expected  # and a final one, if the method has it
 
 
+def _inner(plan: Plan) -> tuple[str, dict[str, Any]]:
+    inner = plan.settings.get("inner")
+    return (inner["method"], inner["settings"]) if isinstance(inner, dict) else (plan.method, plan.settings)
+
+
 def _at_once(plan: Plan, workers: int) -> int:
     """How many trainings run side by side: where scores steer the sampling, a batch at a time."""
-    inner = plan.settings.get("inner")
-    name, settings = (inner["method"], inner["settings"]) if isinstance(inner, dict) else (plan.method, plan.settings)
+    name, settings = _inner(plan)
     return min(workers, int(settings["batch"])) if name == "adaptive" else workers
 
 
-def likely_seconds(plan: Plan, seconds: float, workers: int) -> float:
-    """The time within which a run will most likely be over."""
-    return math.ceil(_trainings(plan) / _at_once(plan, workers)) * seconds * _SLOWER + _SPARE
+def _asks(plan: Plan) -> int:
+    """How often trials are asked for: where scores steer the sampling, a batch at a time."""
+    name, settings = _inner(plan)
+    return math.ceil(_trainings(plan) / int(settings["batch"])) if name == "adaptive" else 1
+
+
+def likely_seconds(plan: Plan, seconds: float, workers: int, together: int = 1) -> float:
+    """The time within which a run will most likely be over.
+
+    ``together`` trainings took ``together * seconds`` in the rehearsal. A smaller stack takes no longer than that as a
+    whole, but longer for each; of such stacks a worker has at most one more for each time that trials are asked for.
+    """
+    trainings = math.ceil(_trainings(plan) / _at_once(plan, workers))
+    if together > 1:
+        trainings += together * _asks(plan)
+    return trainings * seconds * _SLOWER + _SPARE
 
 
 def offered_time(plan: Plan, rehearsal: Path, workers: int, now: datetime.datetime | None = None) -> datetime.datetime:
     """A public time by which a run that begins now will most likely be over, to the next full minute."""
     begin = datetime.datetime.now(datetime.UTC) if now is None else now
-    end = begin + datetime.timedelta(seconds=likely_seconds(plan, measured_seconds(rehearsal), workers))
+    seconds, together = measured_seconds(rehearsal)
+    end = begin + datetime.timedelta(seconds=likely_seconds(plan, seconds, workers, together))
     return (end + datetime.timedelta(minutes=1)).replace(second=0, microsecond=0)
 
 

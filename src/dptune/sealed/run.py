@@ -26,6 +26,7 @@ from dptune.methods.lines import settle_selection
 from dptune.sealed._files import remove_tree, storage_errors, write_durable
 from dptune.sealed._loop import Beat, Loop
 from dptune.sealed._quiet import Quiet, silence
+from dptune.sealed._stacks import kinds
 from dptune.sealed._terms import Terms, check_run, check_trainer, fingerprint, preflight, terms_of
 from dptune.sealed.duration import AUTO, offered_time, workers_of
 from dptune.sealed.ledger import Ledger, Receipt
@@ -204,13 +205,18 @@ class _Run:
             with self._workers(work) as session:
                 receipt, budget, unit = self._charge()
                 with self._sealed():
-                    loop = Loop(self.vault, session, self.beat, counts=receipt is None)
+                    kind = kinds(self.trainer, self._log)
+                    loop = Loop(self.vault, session, self.beat, counts=receipt is None, kind=kind)
                     selection, replay = self._train(loop, randomness)
                     facts = self._facts(selection, receipt, budget, unit, replay)
                     moment = public_time(facts.released)
                     if self.terms.release_at is not None:
                         loop.wait_until(moment.timestamp())
             return self._close(write_release(self.folder, facts, self._model(selection)))
+
+    @property
+    def _log(self) -> Path:
+        return self.vault.path / "output" / "search.log"
 
     @contextlib.contextmanager
     def _workers(self, work: Work) -> Iterator[Session]:
@@ -249,17 +255,16 @@ class _Run:
             ) from None
 
     def _train(self, loop: Loop, randomness: Randomness) -> tuple[Selection, str]:
-        log = self.vault.path / "output" / "search.log"
-        with silence(log):
-            search = Quiet(self.terms.plan.start(randomness), log)
+        with silence(self._log):
+            search = Quiet(self.terms.plan.start(randomness), self._log)
         selection = settle_selection(self.trainer, self.terms.plan, loop.search(search))
         if selection.final is not None:
             loop.final(selection.final)
         replay = self.terms.replay
         if self.terms.ledger is None:
-            with silence(log):
-                first = self.terms.plan.start(randomness).ask()[:1]
-            replay = "unknown" if not first else "exact" if loop.repeats(first[0]) else "inexact"
+            with silence(self._log):
+                first = self.terms.plan.start(randomness).ask()
+            replay = "unknown" if not first else "exact" if loop.repeats(first) else "inexact"
         return selection, replay
 
     def _model(self, selection: Selection) -> bytes | None:

@@ -62,7 +62,7 @@ class Facts:
     release_at: str | None
     replay: str
     data_is: str
-    seconds: float | None = None  # of one training; in a rehearsal alone
+    seconds: tuple[float, int] | None = None  # of one training, and how many shared a worker; in a rehearsal alone
 
     @property
     def mode(self) -> str:
@@ -71,7 +71,9 @@ class Facts:
     def describe(self) -> dict[str, Any]:
         """The content of ``release.json``."""
         guaranteed = self.receipt is not None
-        measured = {} if guaranteed or self.seconds is None else {"seconds_per_training": self.seconds}
+        measured = {}
+        if not guaranteed and self.seconds is not None:
+            measured = {"seconds_per_training": self.seconds[0], "trained_together": self.seconds[1]}
         return {
             **measured,
             "params": self.params,

@@ -16,7 +16,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,21 +139,27 @@ class Vault:
             raise Corrupt(f"The secret of the run in {self.path.parent} is damaged; it cannot be continued.")
         return Randomness(secret)
 
-    def begin(self, number: int, trial: str) -> None:
-        """Note that a trial starts. The same number must always be the same trial."""
+    def begin(self, trials: Mapping[int, str]) -> None:
+        """Note that trials start, handed over together, at one time. The same number must always be the same trial."""
+        now = time.time()
         with self._database() as database:
-            row = database.execute("SELECT trial FROM trials WHERE number = ?", (number,)).fetchone()
-            if row is None:
-                database.execute("INSERT INTO trials VALUES (?, ?, ?, 0)", (number, trial, time.time()))
-            elif row[0] != trial:
-                raise Corrupt(
-                    f"The run in {self.path.parent} asks for other trials than before. Continue it with the version "
-                    f"of dptune "
-                    "that began it."
-                )
+            for number, trial in trials.items():
+                row = database.execute("SELECT trial FROM trials WHERE number = ?", (number,)).fetchone()
+                if row is None:
+                    database.execute("INSERT INTO trials VALUES (?, ?, ?, 0)", (number, trial, now))
+                elif row[0] != trial:
+                    raise Corrupt(
+                        f"The run in {self.path.parent} asks for other trials than before. Continue it with the "
+                        "version of dptune that began it."
+                    )
+
+    def deadly(self) -> set[int]:
+        """Trials that a process had when it died."""
+        with self._database() as database:
+            return {row[0] for row in database.execute("SELECT number FROM trials WHERE deaths > 0")}
 
     def death(self, number: int) -> int:
-        """Note that a trial killed its process; returns how often it has."""
+        """Note that a process died while it had this trial; returns how often one has."""
         with self._database() as database:
             database.execute("UPDATE trials SET deaths = deaths + 1 WHERE number = ?", (number,))
             row = database.execute("SELECT deaths FROM trials WHERE number = ?", (number,)).fetchone()
@@ -174,12 +180,18 @@ class Vault:
         with self._database() as database:
             return dict(database.execute("SELECT number, score FROM outcomes").fetchall())
 
-    def seconds(self) -> float | None:
-        """The mean duration of a training; a secret, but for a rehearsal."""
-        query = "SELECT avg(finished - started) FROM trials JOIN outcomes USING (number)"
+    def seconds(self) -> tuple[float, int] | None:
+        """The mean duration of a training, and how many were trained together at most; secrets, but for a rehearsal.
+
+        Trainings that were handed over together share the time of a worker.
+        """
+        query = """
+            SELECT avg((finished - started) / together), max(together) FROM trials JOIN outcomes USING (number)
+            JOIN (SELECT started, count(*) AS together FROM trials GROUP BY started) USING (started)
+        """
         with self._database() as database:
-            mean: float | None = database.execute(query).fetchone()[0]
-        return mean
+            mean, most = database.execute(query).fetchone()
+        return None if mean is None else (mean, most)
 
     def _model(self, number: int) -> Path:
         return self.path / "models" / f"{number}.pickle"

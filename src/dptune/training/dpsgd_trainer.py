@@ -9,7 +9,7 @@ records does not exist. With neither, a training has no score of its own (method
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ _FIELDS = {field.name for field in dataclasses.fields(Settings)} - {"secure"}
 _MOST_STACKED = 16
 # A count is a whole number: it must be a point of the noise's lattice, or rounding would move it by more than a record.
 _MOST_COUNT_NOISE = 2.0**20
+_SMALL = 2**15  # parameters of models whose steps are so short that a stack gains something
 
 
 @dataclass(frozen=True)
@@ -183,11 +184,25 @@ class DpSgdTrainer:
                 outcome[place] = fitted
         return [fitted for fitted in outcome if fitted is not None]
 
+    def shape(self, params: Params) -> Hashable | None:
+        """What candidates must share to be worth a stack; None for those that are to be trained alone.
+
+        Large models are as fast alone. Secure noise is for those who mind the last bits of a sum, which in a stack
+        may depend on the batches of other candidates.
+        """
+        settings = self.resolve(params)
+        small = getattr(self.model, "dimension", _SMALL) < _SMALL
+        return _shape(settings) if self._stackable and small and not settings.secure else None
+
+    @property
+    def _stackable(self) -> bool:
+        return isinstance(self.model, Mlp) and self.engine in {"auto", "numpy"}
+
     def _groups(self, settings: Sequence[Settings]) -> list[list[int]]:
-        stackable = isinstance(self.model, Mlp) and self.engine in {"auto", "numpy"}
+        stackable = self._stackable
         groups: list[tuple[object, list[int]]] = []
         for place, one in enumerate(settings):
-            shape = (one.steps, one.optimizer, one.schedule, one.secure)
+            shape = _shape(one)
             for other, members in groups:
                 if stackable and other == shape and len(members) < _MOST_STACKED:
                     members.append(place)
@@ -233,6 +248,10 @@ class DpSgdTrainer:
         if self.holdout is not None:
             return self.holdout.score(right, key)
         return right / max(1, len(records))
+
+
+def _shape(settings: Settings) -> Hashable:
+    return settings.steps, settings.optimizer, settings.schedule, settings.secure
 
 
 def _make(factory: Callable[[Params], Any], params: Params, key: RunKey) -> Any:

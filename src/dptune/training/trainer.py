@@ -31,7 +31,15 @@ class Fitted(NamedTuple):
 
 @runtime_checkable
 class Trainer(Protocol):
-    """One private training run per call."""
+    """One private training run per call.
+
+    A trainer may also have ``fit_many(params, data, rngs) -> [(model, score), ...]``, one result for each of several
+    candidates in their order (and ``starts=`` if its ``fit`` has ``start=``). It must return for each what ``fit``
+    would return for it alone, up to rounding: nothing may flow from one candidate to another, no draw be shared, and
+    where one of them would raise it must raise, too (then each is trained alone). Sealed runs hand candidates over
+    together only to trainers that have it; ``shape(params)``, if there is one, says which: those of equal shape, and
+    none for which it is None. It must not look at data.
+    """
 
     def cost(self, params: Params) -> Cost:
         """The cost of one :meth:`fit` with these parameters, score included; must not look at data."""
