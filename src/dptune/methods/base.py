@@ -86,7 +86,7 @@ class Trial:
     * ``final``: true for the final training, whose score nobody uses;
     * ``warm_start``: the index of the trial whose model is the starting point.
 
-    :func:`dptune.methods.execute.fit_trial` obeys all of them; the runner calls nothing else.
+    :mod:`dptune.methods.execute` obeys all of them, for one trial and for a stack; the runner calls nothing else.
     """
 
     index: int
