@@ -8,8 +8,8 @@ then it has failed.
 Trials may be handed over together (``_stacks``), and each still has an outcome of its own. When a worker dies, nobody
 knows which of its trials did it: the death counts for all that it had not answered, and everything of that hand-over
 is trained alone from then on, also after :func:`~dptune.sealed.resume`. So a trial whose training kills its process
-fails, by itself, and its peers get what they would have got without it; none gets more attempts than it would have had
-alone. What is handed over together follows from the trials and from the number of workers at the beginning, which is
+fails, by itself, and its peers get what they would have got without it; none may die more often than a trial alone.
+What is handed over together follows from the trials and from the number of workers at the beginning, which is
 written down: a run that was cut off hands over the same again, with peers that were finished (their first outcomes
 stand), and the rest of a stack is the same to the last bit.
 """
