@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import importlib.util
 import os
@@ -37,6 +38,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """What Ray left is collected while its warnings are ignored, not when pytest ends."""
+    yield
+    gc.collect()
 
 
 def test_a_distant_cluster_must_be_trusted() -> None:
