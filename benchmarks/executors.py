@@ -4,9 +4,11 @@
 
 Random stopping on Adult with logistic regression and with the MLP 64-64 (expected batch 256), two worker processes with
 one thread each. Both sides run the same plan from the same secret, hence the same trials with the same noise; they
-take turns. The one side is the same trainer without its 'fit_many'. Printed are medians over the rounds: wall and
-processor time of whole runs (plan check, ledger, start of the workers and release included) and the wall time from the
-first hand-over to the last outcome, as the vault tells it; and the largest difference between scores.
+take turns. The one side is the same trainer without its 'fit_many'. Models that the compiled kernel trains are handed
+over one at a time on both sides (the MLP, where there is a kernel): their ratio shows how noisy the others are.
+Printed are medians over the rounds: wall and processor time of whole runs (plan check, ledger, start of the workers and
+release included) and the wall time from the first hand-over to the last outcome, as the vault tells it; and the
+largest difference between scores.
 """
 
 from __future__ import annotations

@@ -300,7 +300,7 @@ def _records(count: int, seed: int) -> Dataset:
 
 
 @pytest.mark.parametrize("private", [False, True])
-@pytest.mark.parametrize("model", [softmax(6, 2), Mlp(6, 2, (5,))], ids=["regression", "network"])
+@pytest.mark.parametrize("model", [softmax(6, 2), Mlp(6, 2, (5,), "tempered_sigmoid")], ids=["regression", "network"])
 def test_private_training_in_stacks_equals_private_training_alone(tmp_path: Path, model: Mlp, private: bool) -> None:
     settings = Settings(
         sampling_rate=0.1, noise_multiplier=1.0, steps=40, clip_norm=1.0, learning_rate=1.0, batch_size=60.0

@@ -25,6 +25,7 @@ from dptune.training import (
     softmax,
     trainer,
 )
+from dptune.training._compiled import kernel
 from dptune.training.datasets import Dataset
 from dptune.training.models import dp_hypo_cnn
 from dptune.training.optimizers import Momentum
@@ -107,13 +108,15 @@ def test_candidates_with_private_scores_are_stacked_too() -> None:
 
 
 def test_a_shape_says_which_candidates_are_worth_a_stack() -> None:
-    made = digits_trainer()
+    made = DpSgdTrainer(softmax(64, 2), SETTINGS)
     assert made.shape({"lr": 0.5}) == made.shape({"lr": 2.0, "clip": 0.3, "noise_multiplier": 9.0}) is not None
     assert made.shape({"steps": 7}) != made.shape({})
     large = Mlp(784, 10, (120, 120))
     assert DpSgdTrainer(large, SETTINGS).shape({}) is None
-    assert digits_trainer(engine="torch").shape({}) is None
-    assert DpSgdTrainer(softmax(64, 10), dataclasses.replace(SETTINGS, secure=True)).shape({}) is None
+    compiled = DpSgdTrainer(Mlp(64, 2, (8,)), SETTINGS)
+    assert (compiled.shape({}) is None) == (kernel is not None)
+    assert DpSgdTrainer(softmax(64, 2), SETTINGS, engine="torch").shape({}) is None
+    assert DpSgdTrainer(softmax(64, 2), dataclasses.replace(SETTINGS, secure=True)).shape({}) is None
     assert DpSgdTrainer(dp_hypo_cnn(), SETTINGS).shape({}) is None
 
 

@@ -36,7 +36,7 @@ _FIELDS = {field.name for field in dataclasses.fields(Settings)} - {"secure"}
 _MOST_STACKED = 16
 # A count is a whole number: it must be a point of the noise's lattice, or rounding would move it by more than a record.
 _MOST_COUNT_NOISE = 2.0**20
-_SMALL = 2**15  # parameters of models whose steps are so short that a stack gains something
+_SMALL = 2**15  # parameters of models whose steps are so short that a stack may gain something
 
 
 @dataclass(frozen=True)
@@ -187,12 +187,13 @@ class DpSgdTrainer:
     def shape(self, params: Params) -> Hashable | None:
         """What candidates must share to be worth a stack; None for those that are to be trained alone.
 
-        Large models are as fast alone. Secure noise is for those who mind the last bits of a sum, which in a stack
-        may depend on the batches of other candidates.
+        Large models are as fast alone, and so are those of the compiled pass. Secure noise is for those who mind the
+        last bits, so nothing of a secure run is left to its company.
         """
         settings = self.resolve(params)
-        small = getattr(self.model, "dimension", _SMALL) < _SMALL
-        return _shape(settings) if self._stackable and small and not settings.secure else None
+        if settings.secure or not isinstance(self.model, Mlp) or not self._stackable or self.model.dimension >= _SMALL:
+            return None
+        return _shape(settings) if engine_for(self.model, engine=self.engine).together > 1 else None
 
     @property
     def _stackable(self) -> bool:
