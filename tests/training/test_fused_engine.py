@@ -19,7 +19,6 @@ from dptune.training.models import dp_hype_cnn, dp_hypo_cnn
 from dptune.training.noise import SecureNoise
 
 needs_kernel = pytest.mark.skipif(kernel is None, reason="the kernel was not compiled")
-COMPILED = [False, pytest.param(True, marks=needs_kernel)]
 
 SETTINGS = Settings(
     sampling_rate=0.1, noise_multiplier=0.0, steps=10, clip_norm=0.5, learning_rate=0.3, batch_size=50.0
@@ -60,7 +59,6 @@ def settled() -> np.ndarray:
     return np.flatnonzero((gap > 1e-6).numpy())
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("clip", [0.1, 1.0, 30.0])
 @pytest.mark.parametrize("size", [0, 1, 17, 61, 300])
 @pytest.mark.parametrize("mode", ["bookkeeping", "opacus"])
@@ -82,7 +80,6 @@ def test_clipped_sums_equal_torch_and_opacus(size: int, clip: float, compiled: b
     assert np.linalg.norm(sums[0] - sums[1]) <= 1e-5 * np.linalg.norm(sums[1])
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
 def test_trajectories_and_outputs_equal_the_torch_engine(compiled: bool) -> None:
     pytest.importorskip("torch", reason="the torch engine is the reference")
     data, key = images(), RunKey.rehearsal(2)
@@ -113,7 +110,6 @@ def test_noise_is_on_every_parameter_and_independent() -> None:
     assert np.abs(gram - np.diag(np.diag(gram))).max() < 7 / np.sqrt(400)
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
 def test_a_record_that_overflows_contributes_nothing(compiled: bool) -> None:
     data = images(20)
     wild = data.x.copy()
@@ -137,7 +133,6 @@ def single(engine: FusedEngine, p: np.ndarray, index: np.ndarray, limit: float, 
     return shares
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("clip", [0.1, 1.0, 30.0])
 def test_sums_on_the_lattice_are_exact(clip: float, compiled: bool) -> None:
     """Bit for bit: a batch is the sum of its records in any order, each on the lattice and within the clip norm."""
@@ -162,7 +157,6 @@ def test_sums_on_the_lattice_are_exact(clip: float, compiled: bool) -> None:
     assert np.linalg.norm(together - plain) < rounding + 1e-5 * np.linalg.norm(plain)
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
 def test_a_record_has_the_same_bits_in_every_place_and_company(compiled: bool) -> None:
     """Every place of every size of a block, among records that overflow; on a lattice that shows all bits."""
     data = images(30)
@@ -241,7 +235,6 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("clip", [2.0**-40, 1e-9, 1e-4, 1.0, 1e9, 2.0**40])
 def test_no_share_is_longer_than_the_clip_norm(case: str, clip: float, compiled: bool) -> None:
@@ -260,7 +253,6 @@ def test_no_share_is_longer_than_the_clip_norm(case: str, clip: float, compiled:
         assert sum(int(step) ** 2 for step in share) <= (clip / lattice) ** 2  # the lattice is a power of two
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
 def test_secure_runs_follow_the_plain_ones(compiled: bool) -> None:
     data, key = images(), RunKey.rehearsal(5)
     settings = dataclasses.replace(SETTINGS, noise_multiplier=2.0**-10)

@@ -117,7 +117,6 @@ def test_one_record_moves_the_sum_by_at_most_the_clip_norm() -> None:
         assert np.linalg.norm(whole - less) <= 0.4 * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("zeros", [0, 10])
 @pytest.mark.parametrize("hidden", [(), (3,), (3, 4)])
 def test_a_record_whose_gradient_overflows_contributes_nothing(
@@ -154,7 +153,7 @@ def test_data_that_does_not_fit_the_model() -> None:
         engine.bind(records(3, 2, features=4))
 
 
-@pytest.mark.skipif(kernel is None, reason="the kernel was not compiled")
+@pytest.mark.usefixtures("instruction_set")
 @pytest.mark.parametrize("clip", [0.1, 1.0, 30.0])
 @pytest.mark.parametrize(
     "model",

@@ -16,32 +16,24 @@
 #include <immintrin.h>
 #endif
 
-typedef float v16 __attribute__((vector_size(64)));
-typedef float v16u __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int32_t i16 __attribute__((vector_size(64)));
-typedef uint32_t u16 __attribute__((vector_size(64)));
-typedef uint32_t u8 __attribute__((vector_size(32)));
-typedef uint64_t q8 __attribute__((vector_size(64)));
-typedef float v8f __attribute__((vector_size(32)));
-typedef float v4f __attribute__((vector_size(16)));
-typedef double d8 __attribute__((vector_size(64)));
-typedef double d8u __attribute__((vector_size(64), aligned(8), may_alias));
-
 #define INLINE static inline __attribute__((always_inline))
 #define PART static __attribute__((noinline))
 
 /* Offsets in the parameter vector: weights with output channels last, then biases. */
 enum { W1 = 0, B1 = 1024, W2 = 1040, B2 = 9232, W3 = 9264, B3 = 25648, W4 = 25680, B4 = 26000, DIM = 26010 };
-enum { RECORDS = 12, A1 = 13 * 13 * 16, P1 = 12 * 12 * 16, A2 = 25 * 32, P2 = 512 };
+enum { RECORDS = 12, LINE = 18, CORNER = (2 * LINE + 2) * 16, A1 = LINE * LINE * 16 + 16, P1 = 12 * 12 * 16, A2 = 25 * 32, P2 = 512 };
 
-/* Values of RECORDS records that the way back needs (a: after relu, p: after pooling), then those of one record. */
+/* Values of RECORDS records that the way back needs (a: before or after relu, p: after pooling), then those of one record.
+ * a1 and d1 are 13x13 places with a margin of two above and left and three below and right; one more place may be read. */
 typedef struct {
     float a1[RECORDS][A1], p1[RECORDS][P1], a2[RECORDS][A2], p2[RECORDS][P2], h[RECORDS][32], out[RECORDS][16];
     float d3[RECORDS][32], dp2[RECORDS][P2], d1[A1], dp1[P1], d2[A2];
-    float g1[1024], g2[8192], gb1[16], gb2[32], s4[33 * 16], zeros[32];
+    float g1[1024], g2[8192], gb1[16], gb2[32], s2[8192], s4[33 * 16];
     float w2t[8192], w3t[16384], w4[32 * 16], w4t[16 * 32], b4[16];
-    double e4[33 * 16];
+    double e2[8192], e4[33 * 16];
     int64_t label[RECORDS];
+    uint32_t used2[25]; /* bit co: d2 at this place and channel is not zero */
+    uint8_t span[RECORDS][28][2];
 } Work __attribute__((aligned(64)));
 
 /* Records that are mostly zero: their nonzero values and the places of those. One record's values begin at row.first and
@@ -118,30 +110,42 @@ static size_t plan(Mlp *m, int packed, float *next) {
     return size;
 }
 
-/* The same source for every instruction set; the best one is chosen when the module is loaded. */
-#define NAME(x) x##_base
-#define FULLY
-#include "_kernel_body.h"
-#undef NAME
+/* The same source for every instruction set; the best one is chosen when the module is loaded. LANES floats fill a
+ * register; FULLY unrolls loops over registers. */
+#if defined(__clang__)
+#define FULLY _Pragma("unroll")
+#else
+#define FULLY _Pragma("GCC unroll 32")
+#endif
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define CHOICE 1
-#undef FULLY
-#define FULLY _Pragma("GCC unroll 32")
+#endif
+#define LANES 4
+#define NAME(x) x##_base
+#include "_kernel_body.h"
+#undef NAME
+#undef LANES
+#ifdef CHOICE
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v3")
+#define LANES 8
 #define NAME(x) x##_v3
 #include "_kernel_body.h"
 #undef NAME
+#undef LANES
 #pragma GCC pop_options
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v4")
+#define LANES 16
 #define NAME(x) x##_v4
 #include "_kernel_body.h"
 #undef NAME
+#undef LANES
 #pragma GCC pop_options
 #endif
 
-static struct {
+typedef struct {
+    const char *name;
     void (*cnn_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float, float, float *,
                     double *, Work *);
     void (*cnn_forward)(const float *, const float *, int64_t, float *, Work *);
@@ -151,22 +155,48 @@ static struct {
     void (*add_normals)(const uint64_t *, uint64_t, float, float, float *, int64_t);
     void (*descend)(float *, const float *, float, int64_t);
     void (*fill_words)(const uint64_t *, uint64_t, uint64_t, uint32_t *);
-} use = {cnn_sum_base,     cnn_forward_base, mlp_sum_base,   fill_normals_base,
-         add_normals_base, descend_base,     fill_words_base};
+} Kernels;
+
+#define KERNELS(s)                                                                                      \
+    {#s, cnn_sum_##s, cnn_forward_##s, mlp_sum_##s, fill_normals_##s, add_normals_##s, descend_##s, fill_words_##s}
+/* From the plainest to the fastest; those up to `known` run on this machine. */
+static const Kernels kernels[] = {
+    KERNELS(base),
+#ifdef CHOICE
+    KERNELS(v3),
+    KERNELS(v4),
+#endif
+};
+static int known = 0;
+static Kernels use;
 
 static void choose(void) {
 #ifdef CHOICE
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {
-        use.cnn_sum = cnn_sum_v4, use.cnn_forward = cnn_forward_v4, use.mlp_sum = mlp_sum_v4;
-        use.fill_normals = fill_normals_v4, use.add_normals = add_normals_v4, use.fill_words = fill_words_v4;
-        use.descend = descend_v4;
-    } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        use.cnn_sum = cnn_sum_v3, use.cnn_forward = cnn_forward_v3, use.mlp_sum = mlp_sum_v3;
-        use.fill_normals = fill_normals_v3, use.add_normals = add_normals_v3, use.fill_words = fill_words_v3;
-        use.descend = descend_v3;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        known = 1;
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+            __builtin_cpu_supports("avx512cd"))
+            known = 2;
     }
 #endif
+    use = kernels[known];
+}
+
+static PyObject *py_instructions(PyObject *self, PyObject *args) {
+    const char *name = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "|z", &name)) return NULL;
+    PyObject *names = PyTuple_New(known + 1);
+    for (int k = 0; names && k <= known; k++) {
+        PyTuple_SET_ITEM(names, k, PyUnicode_FromString(kernels[k].name));
+        if (name && !strcmp(name, kernels[k].name)) use = kernels[k], name = NULL;
+    }
+    if (names && name) {
+        PyErr_Format(PyExc_ValueError, "this machine has no instruction set %s", name);
+        Py_CLEAR(names);
+    }
+    return names;
 }
 
 static int expect(const Py_buffer *b, Py_ssize_t bytes, const char *name) {
@@ -427,6 +457,8 @@ static PyMethodDef methods[] = {
     {"add_normals", py_add_normals, METH_VARARGS,
      "add_normals(key, step, scale, unit, total): total = (total + scale * normals) * unit"},
     {"descend", py_descend, METH_VARARGS, "descend(parameters, gradient, rate): parameters -= rate * gradient"},
+    {"instructions", py_instructions, METH_VARARGS,
+     "instructions(name=None): the instruction sets of this machine, plainest first; with a name, use that one"},
     {"words", py_words, METH_VARARGS, "words(key, step, first): 32 words of the generator, for known answers"},
     {NULL, NULL, 0, NULL},
 };

@@ -1,8 +1,18 @@
 /* The arithmetic of _kernel.c, included once per instruction set; NAME() adds its suffix to every function. */
 
+#define vec NAME(vec)
+#define loose NAME(loose)
+#define ints NAME(ints)
+#define half NAME(half)
+#define doubles NAME(doubles)
+#define loose_doubles NAME(loose_doubles)
+#define lower NAME(lower)
+#define upper NAME(upper)
 #define load NAME(load)
 #define store NAME(store)
 #define blend NAME(blend)
+#define nonzero NAME(nonzero)
+#define find_span NAME(find_span)
 #define larger NAME(larger)
 #define total NAME(total)
 #define largest NAME(largest)
@@ -44,6 +54,9 @@
 #define fetch_packed NAME(fetch_packed)
 #define clipping NAME(clipping)
 #define mlp_sum NAME(mlp_sum)
+#define words NAME(words)
+#define few NAME(few)
+#define longs NAME(longs)
 #define product NAME(product)
 #define begin NAME(begin)
 #define philox NAME(philox)
@@ -57,38 +70,77 @@
 #define fill_words NAME(fill_words)
 
 
-INLINE v16 load(const float *p) { return *(const v16u *)p; }
-INLINE void store(float *p, v16 v) { *(v16u *)p = v; }
-INLINE v16 blend(i16 mask, v16 a, v16 b) { return (v16)((mask & (i16)a) | (~mask & (i16)b)); }
-INLINE v16 larger(v16 a, v16 b) { return blend(a > b, a, b); }
-INLINE float total(v16 v) {
-    const v8f a = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
-                  __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
-    const v4f b = __builtin_shufflevector(a, a, 0, 1, 2, 3) + __builtin_shufflevector(a, a, 4, 5, 6, 7);
-    return (b[0] + b[2]) + (b[1] + b[3]);
+/* LANES floats, what one register holds: wider vectors compile, but compilers take them apart badly. */
+typedef float vec __attribute__((vector_size(4 * LANES)));
+typedef float loose __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
+typedef float half __attribute__((vector_size(2 * LANES)));
+typedef double doubles __attribute__((vector_size(4 * LANES)));
+typedef double loose_doubles __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
+#define ROOMY (LANES == 16) /* 32 registers, else 16 */
+
+INLINE vec load(const float *p) { return *(const loose *)p; }
+INLINE void store(float *p, vec v) { *(loose *)p = v; }
+INLINE vec blend(ints mask, vec a, vec b) { return (vec)((mask & (ints)a) | (~mask & (ints)b)); }
+INLINE vec larger(vec a, vec b) { return blend(a > b, a, b); }
+
+/* The two halves of a vector. */
+#if LANES == 16
+#define LOWER 0, 1, 2, 3, 4, 5, 6, 7
+#define UPPER 8, 9, 10, 11, 12, 13, 14, 15
+#elif LANES == 8
+#define LOWER 0, 1, 2, 3
+#define UPPER 4, 5, 6, 7
+#else
+#define LOWER 0, 1
+#define UPPER 2, 3
+#endif
+INLINE doubles lower(vec v) { return __builtin_convertvector(__builtin_shufflevector(v, v, LOWER), doubles); }
+INLINE doubles upper(vec v) { return __builtin_convertvector(__builtin_shufflevector(v, v, UPPER), doubles); }
+INLINE float total(vec v) {
+    const half h = __builtin_shufflevector(v, v, LOWER) + __builtin_shufflevector(v, v, UPPER);
+    float part[LANES / 2];
+    memcpy(part, &h, sizeof part);
+    for (int n = LANES / 4; n; n /= 2)
+        for (int i = 0; i < n; i++) part[i] += part[i + n];
+    return part[0];
 }
-INLINE float largest(v16 v) {
-    v = larger(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-    v = larger(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3));
-    const float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
-    return a > b ? a : b;
+INLINE float largest(vec v) {
+    float part[LANES];
+    memcpy(part, &v, sizeof part);
+    for (int n = LANES / 2; n; n /= 2)
+        for (int i = 0; i < n; i++) part[i] = part[i] > part[i + n] ? part[i] : part[i + n];
+    return part[0];
+}
+#undef LOWER
+#undef UPPER
+
+/* Bit i: lane i is not zero. */
+INLINE uint32_t nonzero(vec v) {
+#if defined(CHOICE) && LANES == 16
+    return _mm512_cmp_ps_mask((__m512)v, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+#elif defined(CHOICE) && LANES == 8
+    return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps((__m256)v, _mm256_setzero_ps(), _CMP_NEQ_UQ));
+#else
+    uint32_t found = 0;
+    for (int i = 0; i < LANES; i++) found |= (uint32_t)(v[i] != 0) << i;
+    return found;
+#endif
 }
 
 INLINE float square(const float *p, int n) {
-    v16 s = {0};
-    for (int i = 0; i < n; i += 16) s += load(p + i) * load(p + i);
+    vec s = {0};
+    for (int i = 0; i < n; i += LANES) s += load(p + i) * load(p + i);
     return total(s);
 }
 
 /* to += f * from rounded to whole numbers: sums of whole numbers below 2^53 are exact in any order. */
 INLINE void add_rounded(double *to, const float *from, float f, int n) {
     const double whole = 0x1.8p52; /* adding it rounds to whole numbers */
-    for (int i = 0; i < n; i += 16) {
-        const v16 v = load(from + i) * f;
-        const v8f lo = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
-        const v8f hi = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
-        *(d8u *)(to + i) += (__builtin_convertvector(lo, d8) + whole) - whole;
-        *(d8u *)(to + i + 8) += (__builtin_convertvector(hi, d8) + whole) - whole;
+    for (int i = 0; i < n; i += LANES) {
+        const vec v = load(from + i) * f;
+        *(loose_doubles *)(to + i) += (lower(v) + whole) - whole;
+        *(loose_doubles *)(to + i + LANES / 2) += (upper(v) + whole) - whole;
     }
 }
 
@@ -98,9 +150,20 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 
 #include "_kernel_noise.h"
 
+#undef vec
+#undef loose
+#undef ints
+#undef half
+#undef doubles
+#undef loose_doubles
+#undef lower
+#undef upper
+#undef ROOMY
 #undef load
 #undef store
 #undef blend
+#undef nonzero
+#undef find_span
 #undef larger
 #undef total
 #undef largest
@@ -142,6 +205,9 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 #undef fetch_packed
 #undef clipping
 #undef mlp_sum
+#undef words
+#undef few
+#undef longs
 #undef product
 #undef begin
 #undef philox

@@ -1,161 +1,226 @@
 /* Forward, backward, clipping and summing of the small MNIST network (see _kernel.c).
  *
  * A few records at a time: convolutions one record after the other inside the first cache, dense layers for all of
- * them at once. Products with the padding and with places that no later layer reads are left out: pooling and the
- * second convolution use 13 of the 14 rows and columns of the first one. Every value of a record is computed by the
+ * them at once. Zeros are left out where there are many: black pixels at both ends of an image's row, and derivatives of
+ * the second convolution that pooling or relu stopped. Every value of a record is computed by the
  * same operations in the same order wherever the record stands in its batch, so its share of a sum depends on no
  * other record. */
 
-/* Whether column 2 x + kx - 3 lies inside the image. */
-#define INSIDE(x, kx) (2 * (x) + (kx) >= 3 && 2 * (x) + (kx) < 31)
-
-PART void conv1(const float *p, const float *image, float *a1) {
-    const v16 bias = load(p + B1), zero = {0};
-    for (int y = 0; y < 13; y++) {
-        v16 acc[13];
-        FULLY for (int x = 0; x < 13; x++) acc[x] = bias;
-        const int first = 2 * y < 3 ? 3 - 2 * y : 0, end = 2 * y > 23 ? 31 - 2 * y : 8;
-        for (int ky = first; ky < end; ky++) {
-            const float *row = image + (2 * y + ky - 3) * 28, *weights = p + W1 + ky * 128;
-            FULLY for (int kx = 0; kx < 8; kx++) {
-                const v16 weight = load(weights + kx * 16);
-                FULLY for (int x = 0; x < 13; x++)
-                    if (INSIDE(x, kx)) acc[x] += weight * row[2 * x + kx - 3];
-            }
+/* Where the pixels of an image that are not zero lie: for each row the first pair of columns and the one after the last. */
+INLINE void find_span(const float *image, uint8_t (*span)[2]) {
+    for (int r = 0; r < 28; r++) {
+        uint32_t found = 0;
+        FULLY for (int c = 0; c < 28; c += LANES) {
+            const int at = c + LANES > 28 ? 28 - LANES : c;
+            found |= nonzero(load(image + r * 28 + at)) << at;
         }
-        FULLY for (int x = 0; x < 13; x++) store(a1 + (y * 13 + x) * 16, larger(acc[x], zero));
+        span[r][0] = found ? (uint8_t)(__builtin_ctz(found) / 2) : 0;
+        span[r][1] = found ? (uint8_t)((31 - __builtin_clz(found)) / 2 + 1) : 0;
     }
 }
 
-/* Maximum over 2x2 windows with stride 1; side is the output's side, c the number of channels. */
-INLINE void pool(const float *a, float *out, const int side, const int c) {
+/* Pixel (2 i + odd, 2 j + right) meets row 1 - odd + 2 t and column 1 - right + 2 u of the kernel at the output's place
+ * (i + 1 + odd - t, j + 1 + right - u), for t and u from 0 to 3: sixteen places, some of them in the margin of two
+ * rows and columns that outputs and derivatives have here. ROWS of them at a time; the window of four places in each
+ * stays in registers while it moves along the image's row. Before the relu. */
+#define ROWS (ROOMY ? 2 : 1)
+PART void conv1(const float *p, const float *image, const uint8_t (*span)[2], float *a1) {
+    for (int i = 0; i < LINE * LINE; i++)
+        FULLY for (int h = 0; h < 16; h += LANES) store(a1 + i * 16 + h, load(p + B1 + h));
+    for (int part = 0; part < 16 / LANES * 16 / ROWS; part++) {
+        const int odd = part & 1, right = part >> 1 & 1, t = (part >> 2) * ROWS % 4, h = (part >> 2) * ROWS / 4 * LANES;
+        const float *weights = p + W1 + ((1 - odd + 2 * t) * 8 + 7 - right) * 16 + h;
+        vec w[ROWS][4];
+        FULLY for (int q = 0; q < ROWS; q++)
+            FULLY for (int u = 0; u < 4; u++) w[q][u] = load(weights + q * 256 - u * 32);
+        for (int i = 0; i < 14; i++) {
+            const int first = span[2 * i + odd][0], end = span[2 * i + odd][1];
+            if (first == end) continue;
+            const float *row = image + (2 * i + odd) * 28 + right;
+            float *to = a1 + ((i + 3 + odd - t) * LINE + first + right) * 16 + h;
+            vec a[ROWS][4];
+            FULLY for (int q = 0; q < ROWS; q++)
+                FULLY for (int u = 0; u < 4; u++) a[q][u] = load(to + (u - q * LINE) * 16);
+            for (int j = first; j < end; j++, to += 16) {
+                const float s = row[2 * j];
+                FULLY for (int q = 0; q < ROWS; q++) {
+                    FULLY for (int u = 0; u < 4; u++) a[q][u] += w[q][u] * s;
+                    store(to - q * LINE * 16, a[q][0]);
+                    FULLY for (int u = 0; u < 3; u++) a[q][u] = a[q][u + 1];
+                    a[q][3] = load(to + (4 - q * LINE) * 16);
+                }
+            }
+            FULLY for (int q = 0; q < ROWS; q++)
+                FULLY for (int u = 0; u < 3; u++) store(to + (u - q * LINE) * 16, a[q][u]);
+        }
+    }
+}
+#undef ROWS
+
+/* Maximum over 2x2 windows with stride 1, at least zero; side is the output's side, line the input's row length, c the
+ * number of channels. */
+INLINE void pool(const float *a, float *out, const int side, const int line, const int c) {
+    const vec zero = {0};
     for (int y = 0; y < side; y++)
         for (int x = 0; x < side; x++)
-            for (int k = 0; k < c; k += 16) {
-                const float *q = a + (y * (side + 1) + x) * c + k;
-                const float *r = q + (side + 1) * c;
-                store(out + (y * side + x) * c + k,
-                      larger(larger(load(q), load(q + c)), larger(load(r), load(r + c))));
+            for (int k = 0; k < c; k += LANES) {
+                const float *q = a + (y * line + x) * c + k;
+                const float *r = q + line * c;
+                const vec top = larger(larger(load(q), load(q + c)), larger(load(r), load(r + c)));
+                store(out + (y * side + x) * c + k, larger(top, zero));
             }
 }
 
 /* Send each derivative to the first largest place of its window, then through the relu: first to the upper or the
  * lower pair of the window, then to the left or the right place of the pair. */
-INLINE void unpool(const float *a, const float *dout, float *d, const int side, const int c) {
-    const int wide = side + 1;
-    for (int k = 0; k < c; k += 16) {
-        v16 top[12], down[12];
+INLINE void unpool(const float *a, const float *dout, float *d, const int side, const int line, const int c) {
+    for (int k = 0; k < c; k += LANES) {
+        vec top[12], down[12];
         FULLY for (int x = 0; x < side; x++) {
             top[x] = larger(load(a + x * c + k), load(a + (x + 1) * c + k));
-            down[x] = (v16){0};
+            down[x] = (vec){0};
         }
         for (int y = 0; y <= side; y++) {
-            const float *row = a + y * wide * c + k, *below = row + wide * c, *from = dout + y * side * c + k;
-            float *to = d + y * wide * c + k;
-            v16 here = load(row), right = {0};
+            const float *row = a + y * line * c + k, *below = row + line * c, *from = dout + y * side * c + k;
+            float *to = d + y * line * c + k;
+            vec here = load(row), right = {0};
             FULLY for (int x = 0; x < side; x++) {
-                v16 pair = down[x];
+                vec pair = down[x];
                 if (y < side) {
-                    const v16 bottom = larger(load(below + x * c), load(below + (x + 1) * c));
-                    const i16 up = top[x] >= bottom, g = (i16)load(from + x * c);
-                    pair += (v16)(up & g);
-                    down[x] = (v16)(~up & g);
+                    const vec bottom = larger(load(below + x * c), load(below + (x + 1) * c));
+                    const ints up = top[x] >= bottom, g = (ints)load(from + x * c);
+                    pair += (vec)(up & g);
+                    down[x] = (vec)(~up & g);
                     top[x] = bottom;
                 }
-                const v16 next = load(row + (x + 1) * c);
-                const i16 left = here >= next;
-                store(to + x * c, (v16)((here > 0.0f) & (i16)(right + (v16)(left & (i16)pair))));
-                right = (v16)(~left & (i16)pair);
+                const vec next = load(row + (x + 1) * c);
+                const ints left = here >= next;
+                store(to + x * c, (vec)((here > 0.0f) & (ints)(right + (vec)(left & (ints)pair))));
+                right = (vec)(~left & (ints)pair);
                 here = next;
             }
-            store(to + side * c, (v16)((here > 0.0f) & (i16)right));
+            store(to + side * c, (vec)((here > 0.0f) & (ints)right));
         }
     }
 }
 
+/* PLACES of the output at a time, with VECTORS of channels. */
+#define PLACES (ROOMY ? 25 : 5)
+#define VECTORS (ROOMY ? 1 : 2)
 PART void conv2(const float *p, const float *p1, float *a2) {
-    const v16 zero = {0};
-    for (int half = 0; half < 32; half += 16) {
-        v16 acc[25];
-        FULLY for (int i = 0; i < 25; i++) acc[i] = load(p + B2 + half);
-        for (int k = 0; k < 16; k++) {
-            const float *in = p1 + ((k / 4) * 12 + k % 4) * 16, *weights = p + W2 + k * 512 + half;
-            for (int ci = 0; ci < 16; ci++) {
-                const v16 weight = load(weights + ci * 32);
-                FULLY for (int i = 0; i < 25; i++) acc[i] += weight * in[((i / 5) * 24 + (i % 5) * 2) * 16 + ci];
+    const vec zero = {0};
+    for (int part = 0; part < 25; part += PLACES)
+        for (int c = 0; c < 32; c += VECTORS * LANES) {
+            const float *from = p1 + part / 5 * 24 * 16;
+            vec acc[PLACES][VECTORS];
+            FULLY for (int i = 0; i < PLACES; i++)
+                FULLY for (int v = 0; v < VECTORS; v++) acc[i][v] = load(p + B2 + c + v * LANES);
+            for (int k = 0; k < 16; k++) {
+                const float *in = from + ((k / 4) * 12 + k % 4) * 16, *weights = p + W2 + k * 512 + c;
+                for (int ci = 0; ci < 16; ci++) {
+                    vec w[VECTORS];
+                    FULLY for (int v = 0; v < VECTORS; v++) w[v] = load(weights + ci * 32 + v * LANES);
+                    FULLY for (int i = 0; i < PLACES; i++) {
+                        const float s = in[((i / 5) * 24 + (i % 5) * 2) * 16 + ci];
+                        FULLY for (int v = 0; v < VECTORS; v++) acc[i][v] += w[v] * s;
+                    }
+                }
             }
+            FULLY for (int i = 0; i < PLACES; i++)
+                FULLY for (int v = 0; v < VECTORS; v++)
+                    store(a2 + (part + i) * 32 + c + v * LANES, larger(acc[i][v], zero));
         }
-        FULLY for (int i = 0; i < 25; i++) store(a2 + i * 32 + half, larger(acc[i], zero));
-    }
 }
+#undef PLACES
+#undef VECTORS
 
+/* Where place i of the second convolution's output begins to read. */
+#define PATCH(i) (((i) / 5 * 24 + (i) % 5 * 2) * 16)
+
+/* Most derivatives of the second convolution are zero, after pooling and relu: only the others are used. Half of the
+ * kernel at a time, so that its weights stay in the first cache. */
 PART void back_conv2_input(Work *w) {
     memset(w->dp1, 0, sizeof w->dp1);
-    for (int k = 0; k < 16; k++) {
-        v16 acc[25];
-        FULLY for (int i = 0; i < 25; i++) acc[i] = (v16){0};
-        for (int co = 0; co < 32; co++) {
-            const v16 weight = load(w->w2t + (k * 32 + co) * 16);
-            FULLY for (int i = 0; i < 25; i++) acc[i] += weight * w->d2[i * 32 + co];
-        }
-        const int ky = k / 4, kx = k % 4;
-        FULLY for (int i = 0; i < 25; i++) {
-            float *to = w->dp1 + ((2 * (i / 5) + ky) * 12 + 2 * (i % 5) + kx) * 16;
-            store(to, load(to) + acc[i]);
-        }
-    }
-}
-
-/* The gradient of the second convolution's weights; returns its square norm. */
-PART float back_conv2_weights(Work *w, const float *p1) {
-    v16 square = {0};
-    for (int k = 0; k < 16; k++)
-        for (int half = 0; half < 16; half += 8) {
-            v16 lo[8], hi[8];
-            FULLY for (int i = 0; i < 8; i++) lo[i] = hi[i] = (v16){0};
-            const float *in = p1 + ((k / 4) * 12 + k % 4) * 16 + half;
-            for (int y = 0; y < 5; y++)
-                for (int x = 0; x < 5; x++) {
-                    const v16 a = load(w->d2 + (y * 5 + x) * 32), b = load(w->d2 + (y * 5 + x) * 32 + 16);
-                    const float *s = in + (y * 24 + x * 2) * 16;
-                    FULLY for (int i = 0; i < 8; i++) lo[i] += a * s[i], hi[i] += b * s[i];
-                }
-            FULLY for (int i = 0; i < 8; i++) {
-                store(w->g2 + (k * 16 + half + i) * 32, lo[i]);
-                store(w->g2 + (k * 16 + half + i) * 32 + 16, hi[i]);
-                square += lo[i] * lo[i] + hi[i] * hi[i];
+    for (int part = 0; part < 2 * 16 / LANES; part++)
+        for (int i = 0; i < 25; i++) {
+            const int half = part % 2, h = part / 2 * LANES;
+            vec acc[8];
+            FULLY for (int k = 0; k < 8; k++) acc[k] = (vec){0};
+            for (uint32_t left = w->used2[i]; left; left &= left - 1) {
+                const int co = __builtin_ctz(left);
+                const float s = w->d2[i * 32 + co], *weights = w->w2t + (half * 32 + co) * 128 + h;
+                FULLY for (int k = 0; k < 8; k++) acc[k] += load(weights + k * 16) * s;
+            }
+            float *to = w->dp1 + PATCH(i) + half * 2 * 192 + h;
+            FULLY for (int k = 0; k < 8; k++) {
+                float *place = to + (k / 4 * 12 + k % 4) * 16;
+                store(place, load(place) + acc[k]);
             }
         }
-    return total(square);
 }
 
-/* The gradient of the first convolution's weights; returns its square norm. */
-PART float back_conv1_weights(Work *w, const float *image) {
-    v16 square = {0};
-    for (int ky = 0; ky < 8; ky += 2) {
-        v16 acc[16];
-        FULLY for (int i = 0; i < 16; i++) acc[i] = (v16){0};
-        for (int y = ky ? 0 : 1; y < 13; y++) {
-            const int at = 2 * y + ky - 3;
-            const float *upper = at < 0 ? w->zeros : image + at * 28;
-            const float *lower = at + 1 > 27 ? w->zeros : image + (at + 1) * 28;
-            FULLY for (int x = 0; x < 13; x++) {
-                const v16 d = load(w->d1 + (y * 13 + x) * 16);
-                FULLY for (int kx = 0; kx < 8; kx++)
-                    if (INSIDE(x, kx)) {
-                        acc[kx] += d * upper[2 * x + kx - 3];
-                        acc[8 + kx] += d * lower[2 * x + kx - 3];
-                    }
+/* The gradient of the second convolution's weights, one output channel after the other, TAPS of the kernel at a time;
+ * returns its square norm. */
+#define TAPS (ROOMY ? 16 : 8)
+PART double back_conv2_weights(Work *w, const float *p1) {
+    uint32_t used[32] = {0}; /* bit i of channel co: the derivative at place i is not zero */
+    for (int i = 0; i < 25; i++) {
+        w->used2[i] = 0;
+        FULLY for (int c = 0; c < 32; c += LANES) w->used2[i] |= nonzero(load(w->d2 + i * 32 + c)) << c;
+        for (int co = 0; co < 32; co++) used[co] |= (w->used2[i] >> co & 1) << i;
+    }
+    double norm = 0;
+    for (int h = 0; h < 16; h += LANES) {
+        vec square = {0};
+        for (int part = 0; part < 32 * 16 / TAPS; part++) {
+            const int co = part * TAPS / 16, first = part * TAPS % 16;
+            vec acc[TAPS];
+            FULLY for (int k = 0; k < TAPS; k++) acc[k] = (vec){0};
+            for (uint32_t left = used[co]; left; left &= left - 1) {
+                const int i = __builtin_ctz(left);
+                const float s = w->d2[i * 32 + co], *in = p1 + PATCH(i) + first * 48 + h;
+                FULLY for (int k = 0; k < TAPS; k++) acc[k] += load(in + (k / 4 * 12 + k % 4) * 16) * s;
+            }
+            float *to = w->g2 + co * 256 + first * 16 + h;
+            FULLY for (int k = 0; k < TAPS; k += 2) {
+                store(to + k * 16, acc[k]);
+                store(to + k * 16 + 16, acc[k + 1]);
+                square += acc[k] * acc[k] + acc[k + 1] * acc[k + 1];
             }
         }
-        FULLY for (int i = 0; i < 16; i++) {
-            store(w->g1 + (ky * 8 + i) * 16, acc[i]);
-            square += acc[i] * acc[i];
-        }
+        norm += total(square);
     }
-    return total(square);
+    return norm;
 }
-#undef INSIDE
+#undef TAPS
+#undef PATCH
+
+/* The gradient of the first convolution's weights (see conv1), ROWS of the kernel at a time; returns its square norm. */
+#define ROWS (ROOMY ? 4 : 2)
+PART double back_conv1_weights(Work *w, const float *image, const uint8_t (*span)[2]) {
+    double norm = 0;
+    for (int part = 0; part < 16 / LANES * 16 / ROWS; part++) {
+        const int odd = part & 1, right = part >> 1 & 1, t = (part >> 2) * ROWS % 4, h = (part >> 2) * ROWS / 4 * LANES;
+        vec acc[ROWS * 4], square = {0};
+        FULLY for (int k = 0; k < ROWS * 4; k++) acc[k] = (vec){0};
+        for (int i = 0; i < 14; i++) {
+            const float *row = image + (2 * i + odd) * 28 + right;
+            const float *from = w->d1 + ((i + 3 + odd - t) * LINE + 3 + right) * 16 + h;
+            for (int j = span[2 * i + odd][0]; j < span[2 * i + odd][1]; j++) {
+                const float s = row[2 * j];
+                FULLY for (int k = 0; k < ROWS * 4; k++) acc[k] += load(from + (j - k / 4 * LINE - k % 4) * 16) * s;
+            }
+        }
+        float *to = w->g1 + ((1 - odd + 2 * t) * 8 + 1 - right) * 16 + h;
+        FULLY for (int k = 0; k < ROWS * 4; k++) {
+            store(to + (k / 4 * 16 + k % 4 * 2) * 16, acc[k]);
+            square += acc[k] * acc[k];
+        }
+        norm += total(square);
+    }
+    return norm;
+}
+#undef ROWS
 
 /* sum += f * from; rounded to whole numbers and summed exactly if `exact` is there. */
 INLINE void add_scaled(float *sum, double *exact, const float *from, float f, int n) {
@@ -163,11 +228,11 @@ INLINE void add_scaled(float *sum, double *exact, const float *from, float f, in
         add_rounded(exact, from, f, n);
         return;
     }
-    for (int i = 0; i < n; i += 16) store(sum + i, load(sum + i) + load(from + i) * f);
+    for (int i = 0; i < n; i += LANES) store(sum + i, load(sum + i) + load(from + i) * f);
 }
 
 PART void prepare(Work *w, const float *p) {
-    memset(w->zeros, 0, sizeof w->zeros);
+    memset(w->d1, 0, sizeof w->d1); /* its margin stays zero */
     memset(w->w4, 0, sizeof w->w4);
     memset(w->w4t, 0, sizeof w->w4t);
     memset(w->b4, 0, sizeof w->b4);
@@ -176,27 +241,29 @@ PART void prepare(Work *w, const float *p) {
     memcpy(w->b4, p + B4, 10 * sizeof(float));
     for (int k = 0; k < 16; k++)
         for (int ci = 0; ci < 16; ci++)
-            for (int co = 0; co < 32; co++) w->w2t[(k * 32 + co) * 16 + ci] = p[W2 + (k * 16 + ci) * 32 + co];
+            for (int co = 0; co < 32; co++)
+                w->w2t[((k / 8 * 32 + co) * 8 + k % 8) * 16 + ci] = p[W2 + (k * 16 + ci) * 32 + co];
     for (int k = 0; k < 32; k++)
         for (int i = 0; i < P2; i++) w->w3t[k * P2 + i] = p[W3 + i * 32 + k];
 }
 
 /* The first layers of one record, kept in row r. */
 PART void features(Work *w, const float *p, const float *image, int r) {
-    conv1(p, image, w->a1[r]);
-    pool(w->a1[r], w->p1[r], 12, 16);
+    find_span(image, w->span[r]);
+    conv1(p, image, w->span[r], w->a1[r]);
+    pool(w->a1[r] + CORNER, w->p1[r], 12, LINE, 16);
     conv2(p, w->p1[r], w->a2[r]);
-    pool(w->a2[r], w->p2[r], 4, 32);
+    pool(w->a2[r], w->p2[r], 4, 5, 32);
 }
 
 /* The dense layers of n records, up to the last one's bias. */
 PART void dense(Work *w, const float *p, int n) {
-    const v16 zero = {0};
+    const vec zero = {0};
     memset(w->h, 0, sizeof w->h);
     memset(w->out, 0, sizeof w->out);
     multiply(w->p2[0], P2, 1, p + W3, 32, w->h[0], 32, n, 32, P2);
     for (int r = 0; r < n; r++)
-        for (int j = 0; j < 32; j += 16) store(w->h[r] + j, larger(load(w->h[r] + j) + load(p + B3 + j), zero));
+        for (int j = 0; j < 32; j += LANES) store(w->h[r] + j, larger(load(w->h[r] + j) + load(p + B3 + j), zero));
     multiply(w->h[0], 32, 1, w->w4, 16, w->out[0], 16, n, 16, 32);
 }
 
@@ -211,29 +278,34 @@ PART void back_dense(Work *w, int n) {
 
 /* A square norm that neither overflows nor vanishes: it will be multiplied by another one. */
 INLINE double wide_square(const float *p, int n) {
-    d8 s = {0};
-    for (int i = 0; i < n; i += 16) {
-        const v16 v = load(p + i);
-        const d8 lo = __builtin_convertvector(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7), d8);
-        const d8 hi = __builtin_convertvector(__builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15), d8);
+    doubles s = {0};
+    for (int i = 0; i < n; i += LANES) {
+        const doubles lo = lower(load(p + i)), hi = upper(load(p + i));
         s += lo * lo + hi * hi;
     }
-    return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
+    double all = 0;
+    for (int i = 0; i < LANES / 2; i++) all += s[i];
+    return all;
 }
 
 /* One record's derivatives down to the first layer; returns the squared norm of its gradient. */
 PART double backward(Work *w, const float *image, int r) {
-    unpool(w->a2[r], w->dp2[r], w->d2, 4, 32);
+    unpool(w->a2[r], w->dp2[r], w->d2, 4, 5, 32);
     double norm = back_conv2_weights(w, w->p1[r]);
     back_conv2_input(w);
-    unpool(w->a1[r], w->dp1, w->d1, 12, 16);
-    norm += back_conv1_weights(w, image);
-    v16 b1 = {0}, b2 = {0}, b3 = {0};
-    for (int i = 0; i < 169; i++) b1 += load(w->d1 + i * 16);
-    for (int i = 0; i < 25; i++) b2 += load(w->d2 + i * 32), b3 += load(w->d2 + i * 32 + 16);
-    store(w->gb1, b1);
-    store(w->gb2, b2);
-    store(w->gb2 + 16, b3);
+    unpool(w->a1[r] + CORNER, w->dp1, w->d1 + CORNER, 12, LINE, 16);
+    norm += back_conv1_weights(w, image, w->span[r]);
+    for (int h = 0; h < 16; h += LANES) {
+        vec sum = {0};
+        for (int y = 0; y < 13; y++)
+            for (int x = 0; x < 13; x++) sum += load(w->d1 + CORNER + (y * LINE + x) * 16 + h);
+        store(w->gb1 + h, sum);
+    }
+    for (int h = 0; h < 32; h += LANES) {
+        vec sum = {0};
+        for (int i = 0; i < 25; i++) sum += load(w->d2 + i * 32 + h);
+        store(w->gb2 + h, sum);
+    }
     norm += square(w->gb1, 16) + square(w->gb2, 32);
     norm += (wide_square(w->p2[r], P2) + 1) * wide_square(w->d3[r], 32);
     return norm + (wide_square(w->h[r], 32) + 1) * wide_square(w->out[r], 16);
@@ -262,7 +334,9 @@ static void cnn_sum(const float *p, const float *x, const int64_t *y, const int6
     prepare(w, p);
     if (exact) memset(exact, 0, DIM * sizeof(double));
     else memset(sum, 0, DIM * sizeof(float));
+    memset(w->s2, 0, sizeof w->s2);
     memset(w->s4, 0, sizeof w->s4);
+    if (exact) memset(w->e2, 0, sizeof w->e2);
     memset(w->e4, 0, sizeof w->e4);
     for (int64_t first = 0; first < count; first += RECORDS) {
         const int n = count - first < RECORDS ? (int)(count - first) : RECORDS;
@@ -279,7 +353,7 @@ static void cnn_sum(const float *p, const float *x, const int64_t *y, const int6
             if (fine) {
                 add_scaled(sum + W1, exact ? exact + W1 : 0, w->g1, f, 1024);
                 add_scaled(sum + B1, exact ? exact + B1 : 0, w->gb1, f, 16);
-                add_scaled(sum + W2, exact ? exact + W2 : 0, w->g2, f, 8192);
+                add_scaled(w->s2, exact ? w->e2 : 0, w->g2, f, 8192);
                 add_scaled(sum + B2, exact ? exact + B2 : 0, w->gb2, f, 32);
             } else {
                 memset(w->p2[r], 0, sizeof w->p2[r]);
@@ -290,6 +364,11 @@ static void cnn_sum(const float *p, const float *x, const int64_t *y, const int6
         }
         add_dense(w, sum, exact, n);
     }
+    for (int i = 0; i < 256; i++)
+        for (int co = 0; co < 32; co++) {
+            if (exact) exact[W2 + i * 32 + co] = w->e2[co * 256 + i];
+            else sum[W2 + i * 32 + co] = w->s2[co * 256 + i];
+        }
     for (int i = 0; i < 33; i++) /* the bias of the last layer is row 32 */
         for (int j = 0; j < 10; j++) {
             if (exact) exact[W4 + i * 10 + j] = w->e4[i * 16 + j];

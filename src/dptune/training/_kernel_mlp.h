@@ -5,19 +5,19 @@
 /* c[i][j] += sum over k of a[i * am + k * ak] * b[k * ldb + j], for `rows` rows and `nv` vectors of columns. */
 INLINE void tile(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, const int rows,
                  const int nv, long depth) {
-    v16 acc[12][4];
+    vec acc[12][4];
     FULLY for (int r = 0; r < rows; r++)
-        FULLY for (int v = 0; v < nv; v++) acc[r][v] = load(c + r * ldc + v * 16);
+        FULLY for (int v = 0; v < nv; v++) acc[r][v] = load(c + r * ldc + v * LANES);
     for (long k = 0; k < depth; k++) {
-        v16 w[4];
-        FULLY for (int v = 0; v < nv; v++) w[v] = load(b + k * ldb + v * 16);
+        vec w[4];
+        FULLY for (int v = 0; v < nv; v++) w[v] = load(b + k * ldb + v * LANES);
         FULLY for (int r = 0; r < rows; r++) {
             const float s = a[r * am + k * ak];
             FULLY for (int v = 0; v < nv; v++) acc[r][v] += w[v] * s;
         }
     }
     FULLY for (int r = 0; r < rows; r++)
-        FULLY for (int v = 0; v < nv; v++) store(c + r * ldc + v * 16, acc[r][v]);
+        FULLY for (int v = 0; v < nv; v++) store(c + r * ldc + v * LANES, acc[r][v]);
 }
 
 #define STRIP(rows, nv)                                                                             \
@@ -28,11 +28,13 @@ INLINE void tile(const float *a, long am, long ak, const float *b, long ldb, flo
         for (; i < m; i++) tile(a + i * am, am, ak, b, ldb, c + i * ldc, ldc, 1, nv, depth);        \
     } while (0)
 
+#if ROOMY
 PART void strip4(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, long m, long depth) {
     STRIP(6, 4);
 }
+#endif
 PART void strip2(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, long m, long depth) {
-    STRIP(12, 2);
+    STRIP((ROOMY ? 12 : 6), 2);
 }
 PART void strip1(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, long m, long depth) {
     STRIP(12, 1);
@@ -46,60 +48,72 @@ PART void multiply(const float *a, long am, long ak, const float *b, long ldb, f
     for (long part = 0; depth > 0; depth -= part, a += part * ak, b += part * ldb) {
         part = depth <= DEPTH + DEPTH / 3 ? depth : DEPTH; /* no short rest */
         long j = 0;
-        for (; j + 64 <= n; j += 64) strip4(a, am, ak, b + j, ldb, c + j, ldc, m, part);
-        if (j + 32 <= n) strip2(a, am, ak, b + j, ldb, c + j, ldc, m, part), j += 32;
+#if ROOMY
+        for (; j + 4 * LANES <= n; j += 4 * LANES) strip4(a, am, ak, b + j, ldb, c + j, ldc, m, part);
+#endif
+        for (; j + 2 * LANES <= n; j += 2 * LANES) strip2(a, am, ak, b + j, ldb, c + j, ldc, m, part);
         if (j < n) strip1(a, am, ak, b + j, ldb, c + j, ldc, m, part);
     }
 }
 
 /* exp for arguments up to 88, relative error about 1e-7. */
-INLINE v16 exponential(v16 x) {
-    x = larger(x, (v16){0} - 87.0f);
-    x = -larger(-x, (v16){0} - 88.0f);
-    v16 n = x * 1.44269504f + 12582912.0f; /* rounds to the nearest whole number */
-    i16 whole = (i16)n - 0x4b400000;
+INLINE vec exponential(vec x) {
+    x = larger(x, (vec){0} - 87.0f);
+    x = -larger(-x, (vec){0} - 88.0f);
+    vec n = x * 1.44269504f + 12582912.0f; /* rounds to the nearest whole number */
+    ints whole = (ints)n - 0x4b400000;
     n -= 12582912.0f;
-    v16 f = x - n * 0.693145752f - n * 1.42860677e-6f;
-    v16 p = 1.0f + f * (1.0f + f * (0.5f + f * (0.16666667f + f * (4.16666667e-2f + f * (8.3333310e-3f
+    vec f = x - n * 0.693145752f - n * 1.42860677e-6f;
+    vec p = 1.0f + f * (1.0f + f * (0.5f + f * (0.16666667f + f * (4.16666667e-2f + f * (8.3333310e-3f
             + f * (1.3888889e-3f + f * 1.984127e-4f))))));
-    return (v16)((i16)p + (whole << 23));
+    return (vec)((ints)p + (whole << 23));
 }
 
-INLINE v16 hyperbolic(v16 x) {
-    v16 z = x * x;
-    v16 small = x * (1.0f + z * (-0.33333333f + z * (0.13333333f + z * (-5.3968254e-2f + z * 2.1869489e-2f))));
-    v16 bounded = larger(-larger(-x, (v16){0} - 15.0f), (v16){0} - 15.0f);
-    v16 large = 1.0f - 2.0f / (exponential(2.0f * bounded) + 1.0f);
+INLINE vec hyperbolic(vec x) {
+    vec z = x * x;
+    vec small = x * (1.0f + z * (-0.33333333f + z * (0.13333333f + z * (-5.3968254e-2f + z * 2.1869489e-2f))));
+    vec bounded = larger(-larger(-x, (vec){0} - 15.0f), (vec){0} - 15.0f);
+    vec large = 1.0f - 2.0f / (exponential(2.0f * bounded) + 1.0f);
     large = blend(x != x, x, large); /* keep NaN */
     return blend(z < 0.04f, small, large);
 }
 
 INLINE void activate(float *z, const float *bias, long records, long width, int tanh_) {
-    const v16 zero = {0};
+    const vec zero = {0};
     for (long r = 0; r < records; r++)
-        for (long j = 0; j < width; j += 16) {
-            v16 v = load(z + r * width + j) + load(bias + j);
+        for (long j = 0; j < width; j += LANES) {
+            vec v = load(z + r * width + j) + load(bias + j);
             store(z + r * width + j, tanh_ ? hyperbolic(v) : blend((v <= zero), zero, v));
         }
 }
 
 INLINE void slope(float *d, const float *a, long count, int tanh_) {
-    for (long i = 0; i < count; i += 16) {
-        v16 v = load(a + i), g = load(d + i);
-        store(d + i, tanh_ ? g * (1.0f - v * v) : (v16)((i16)(v > 0.0f) & (i16)g));
+    for (long i = 0; i < count; i += LANES) {
+        vec v = load(a + i), g = load(d + i);
+        store(d + i, tanh_ ? g * (1.0f - v * v) : (vec)((ints)(v > 0.0f) & (ints)g));
     }
 }
 
 /* Softmax minus label, over the first `classes` lanes of each row; other lanes become zero. A row that overflows
  * becomes NaN. */
 INLINE void loss(float *z, const float *bias, const int64_t *label, long records, int classes) {
-    const i16 used = (i16){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} < classes;
-    const v16 least = (v16){0} - 3e38f, add = load(bias);
-    for (long r = 0; r < records; r++) {
-        const v16 v = load(z + r * 16) + add, below = v - largest(blend(used, v, least));
-        const v16 e = (v16)(used & (i16)blend(below != below, below, exponential(below)));
-        store(z + r * 16, e / total(e));
-        z[r * 16 + label[r]] -= 1;
+    ints used[16 / LANES] = {{0}};
+    for (int i = 0; i < 16; i++) used[i / LANES][i % LANES] = i < classes ? -1 : 0;
+    for (long r = 0; r < records; r++, z += 16) {
+        vec top = (vec){0} - 3e38f, sum = {0}, e[16 / LANES];
+        FULLY for (int i = 0; i < 16 / LANES; i++) {
+            e[i] = load(z + i * LANES) + load(bias + i * LANES);
+            top = larger(blend(used[i], e[i], (vec){0} - 3e38f), top);
+        }
+        const float most = largest(top);
+        FULLY for (int i = 0; i < 16 / LANES; i++) {
+            const vec below = e[i] - most;
+            e[i] = (vec)(used[i] & (ints)blend(below != below, below, exponential(below)));
+            sum += e[i];
+        }
+        const float all = total(sum);
+        FULLY for (int i = 0; i < 16 / LANES; i++) store(z + i * LANES, e[i] / all);
+        z[label[r]] -= 1;
     }
 }
 
@@ -111,14 +125,14 @@ INLINE void gather(const Packed *x, Mlp *m, long n, long end, const float *w, fl
         const float *value = x->value + m->first[r];
         const uint32_t size = m->size[r];
         uint32_t k = m->at[r];
-        v16 acc[8];
-        FULLY for (int v = 0; v < nv; v++) acc[v] = load(z + r * ld + v * 16);
+        vec acc[8];
+        FULLY for (int v = 0; v < nv; v++) acc[v] = load(z + r * ld + v * LANES);
         for (; k < size && place[k] < end; k++) {
             const float s = value[k];
             const float *row = w + place[k] * ld;
-            FULLY for (int v = 0; v < nv; v++) acc[v] += load(row + v * 16) * s;
+            FULLY for (int v = 0; v < nv; v++) acc[v] += load(row + v * LANES) * s;
         }
-        FULLY for (int v = 0; v < nv; v++) store(z + r * ld + v * 16, acc[v]);
+        FULLY for (int v = 0; v < nv; v++) store(z + r * ld + v * LANES, acc[v]);
         m->at[r] = k;
     }
 }
@@ -130,12 +144,12 @@ INLINE void scatter(const Packed *x, Mlp *m, long n, long end, const float *d, f
         const float *value = x->value + m->first[r];
         const uint32_t size = m->size[r];
         uint32_t k = m->at[r];
-        v16 own[8];
-        FULLY for (int v = 0; v < nv; v++) own[v] = load(d + r * ld + v * 16);
+        vec own[8];
+        FULLY for (int v = 0; v < nv; v++) own[v] = load(d + r * ld + v * LANES);
         for (; k < size && place[k] < end; k++) {
             const float s = value[k];
             float *row = g + place[k] * ld;
-            FULLY for (int v = 0; v < nv; v++) store(row + v * 16, load(row + v * 16) + own[v] * s);
+            FULLY for (int v = 0; v < nv; v++) store(row + v * LANES, load(row + v * LANES) + own[v] * s);
         }
         m->at[r] = k;
     }
@@ -144,10 +158,10 @@ INLINE void scatter(const Packed *x, Mlp *m, long n, long end, const float *d, f
 /* One of the two over all places, as many at a time as keep their rows in the first cache. */
 #define ALL(name, part)                                                                                        \
     PART void name(const Packed *x, Mlp *m, long n, const float *from, float *to, long ld) {                   \
-        for (long j = 0, nv; j < ld; j += nv * 16) {                                                           \
-            const long left = (ld - j) / 16;                                                                   \
-            nv = left >= 8 && WIDEST == 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;                             \
-            const long rows = FIRST_CACHE / (nv * 64);                                                         \
+        for (long j = 0, nv; j < ld; j += nv * LANES) {                                                           \
+            const long left = (ld - j) / LANES;                                                                \
+            nv = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;                                            \
+            const long rows = FIRST_CACHE / (nv * 4 * LANES);                                                  \
             memset(m->at, 0, (size_t)n * sizeof *m->at);                                                       \
             for (long end = rows; end < x->columns + rows; end += rows) {                                      \
                 if (nv == 8) part(x, m, n, end, from + j, to + j, ld, 8);                                      \
@@ -157,15 +171,9 @@ INLINE void scatter(const Packed *x, Mlp *m, long n, long end, const float *d, f
             }                                                                                                  \
         }                                                                                                      \
     }
-#ifdef __AVX512F__
-#define WIDEST 8
-#else
-#define WIDEST 4
-#endif
 ALL(gather_all, gather)
 ALL(scatter_all, scatter)
 #undef ALL
-#undef WIDEST
 
 /* Padded copies of the weights, transposed ones for the way back; gradients at zero. Weights whose rows are whole
  * vectors need no copy. */
@@ -272,8 +280,8 @@ static void mlp_sum(const float *p, const float *x, const Packed *packed, const 
                     memset(d, 0, (size_t)wide * sizeof(float));
                     continue;
                 }
-                for (long j = 0; j < wide; j += 16) {
-                    const v16 v = load(d + j) * f;
+                for (long j = 0; j < wide; j += LANES) {
+                    const vec v = load(d + j) * f;
                     store(d + j, v);
                     store(bias + j, load(bias + j) + v);
                 }
