@@ -21,6 +21,7 @@ from dptune.accounting import Poisson
 from dptune.errors import Stopped
 from dptune.executors import Processes, Result, Task, Work
 from dptune.executors._worker import _train
+from dptune.executors.base import dead
 from dptune.methods import Budget, PrivateValidation, RandomStopping
 from dptune.methods.base import Plan, Trial
 from dptune.methods.parts import ALL, Shard
@@ -204,7 +205,7 @@ def test_one_that_kills_its_process_fails_and_its_peers_do_not(tmp_path: Path, c
     assert len(deadly) == 1
     assert reading.scores == {i: -math.inf if i in deadly else score for i, score in calm.items()}
     shaken = {i for hand in (range(4), range(4, 8)) if deadly & set(hand) for i in hand}
-    assert reading.deaths == {i: 2 if i in deadly else 1 for i in shaken}
+    assert reading.deaths == {i: 3 if i in deadly else 1 for i in shaken}  # together, then twice alone
 
 
 def _workers() -> list[int]:
@@ -238,6 +239,26 @@ def test_a_worker_killed_with_a_stack_under_way_changes_nothing(tmp_path: Path, 
     assert reading.deaths == dict.fromkeys(range(8), 1)
     assert sizes.read_text().split() == ["8"]  # alone from then on
     assert release.details["replay"] == "exact"
+
+
+def test_a_death_in_a_stack_costs_no_member_a_try_of_its_own(
+    tmp_path: Path, calm: dict[int, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stack dies, then trial 3 meets one more kill from outside, which a trial alone would survive."""
+    submit, killed = Here.submit, [tuple(range(8)), (3,)]
+
+    def kill(self: Here, *tasks: Task) -> None:
+        indices = tuple(task.index for task in tasks)
+        if indices in killed:
+            killed.remove(indices)
+            self.results += dead(indices)
+        else:
+            submit(self, *tasks)
+
+    monkeypatch.setattr(Here, "submit", kill)
+    loop, _ = _loop(StackingTrainer(), tmp_path / "vault")
+    assert not killed
+    assert loop.vault.outcomes() == calm
 
 
 def test_a_run_cut_off_in_a_stack_hands_over_the_same_again(

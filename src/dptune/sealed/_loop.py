@@ -6,9 +6,10 @@ minus infinity and are never tried again; a trial that kills its process is trie
 then it has failed.
 
 Trials may be handed over together (``_stacks``), and each still has an outcome of its own. When a worker dies, nobody
-knows which of its trials did it: the death counts for all that it had not answered, and everything of that hand-over
-is trained alone from then on, also after :func:`~dptune.sealed.resume`. So a trial whose training kills its process
-fails, by itself, and its peers get what they would have got without it; none may die more often than a trial alone.
+knows which of its trials did it: the death is noted for all that it had not answered, and everything of that hand-over
+is trained alone from then on, also after :func:`~dptune.sealed.resume`. That death fails nobody: each has its two
+tries alone. So a trial whose training kills its process fails, by itself, and its peers get what they would have got
+without it.
 What is handed over together follows from the trials and from the number of workers at the beginning, which is
 written down: a run that was cut off hands over the same again, with peers that were finished (their first outcomes
 stand), and the rest of a stack is the same to the last bit.
@@ -29,7 +30,7 @@ from dptune.sealed.vault import Vault
 
 __all__ = ["Beat", "Loop"]
 
-_DEATHS = 2
+_DEATHS = 2  # of a trial alone
 _HEARTBEAT = 0.5
 
 
@@ -80,7 +81,9 @@ class Loop:
         scores = {trial.index: known[trial.index] for trial in trials if trial.index in known}
         self.done += len(scores)
         numbered = {trial.index: trial for trial in trials}
-        queue = deque(hand for hand in self._hands(trials) if any(index not in scores for index in hand))
+        hands = self._hands(trials)
+        stacked = {index for hand in hands if len(hand) > 1 for index in hand}  # a death there is not theirs alone
+        queue = deque(hand for hand in self._alive(hands) if any(index not in scores for index in hand))
         running: list[set[int]] = []
         while queue or running:
             while queue and len(running) < self.session.slots:
@@ -95,7 +98,7 @@ class Loop:
             running = [left for hand in running if (left := hand - {result.index})]
             if result.index in scores:  # trained again for the sake of its stack
                 continue
-            if self._try_again(result):
+            if result.died and self.vault.death(result.index) < _DEATHS + (result.index in stacked):
                 queue.appendleft((result.index,))
                 continue
             self.vault.finish(result.index, result.score, result.model, result.error, result.output)
@@ -112,20 +115,20 @@ class Loop:
         self.workers = int(self.vault.facts()["workers"])
 
     def _hands(self, trials: list[Trial]) -> list[tuple[int, ...]]:
-        """What is handed over together, in order; alone after a death."""
+        """What is handed over together, in order."""
         if self.kind is None:
             return [(index,) for index in sorted(trial.index for trial in trials)]
-        deadly = self.vault.deadly()
-        hands = shares(trials, self.kind, self.workers)
+        return shares(trials, self.kind, self.workers)
+
+    def _alive(self, hands: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """The same, but each alone after a death."""
+        deadly = set() if self.kind is None else self.vault.deadly()
         return [part for hand in hands for part in ([hand] if deadly.isdisjoint(hand) else [(i,) for i in hand])]
 
     def _task(self, trial: Trial) -> Task:
         source = trial.extra.get("warm_start")
         start = None if source is None else self.vault.model(int(source))
         return Task(trial.index, trial.to_json(), start)
-
-    def _try_again(self, result: Result) -> bool:
-        return result.died and self.vault.death(result.index) < _DEATHS
 
     def _tick(self) -> None:
         if self.beat is not None:
@@ -146,8 +149,8 @@ class Loop:
         numbered = {trial.index: trial for trial in trials}
         first, deadly = trials[0].index, set() if self.kind is None else self.vault.deadly()
         hand: tuple[int, ...] = (first,)
-        if self.kind is not None and first not in deadly:
-            hand = next(part for part in shares(trials, self.kind, self.workers) if first in part)
+        if first not in deadly:
+            hand = next(part for part in self._hands(trials) if first in part)
         self.session.submit(*(self._task(numbered[index]) for index in hand))
         results: list[Result] = []
         while len(results) < len(hand):
