@@ -123,16 +123,16 @@ def test_no_product_or_sum_leaves_the_exact_whole_numbers(model: Mlp, scale: flo
     assert all(np.abs(block.values).max(axis=1).min() >= 2.0 ** (bits - 1) for block in inputs)
 
 
-@pytest.mark.parametrize("classes", [2, 10, 300])
+@pytest.mark.parametrize("classes", [2, 10, 300, 20_000, 200_000])
 def test_probabilities_depend_on_nothing_but_their_record(classes: int) -> None:
     """Before they are rounded: a difference in the last bit would rarely show afterwards, but it could."""
-    rng = np.random.default_rng(9)
-    logits, labels = rng.normal(size=(2, classes, 61)) * 5, rng.integers(0, classes, (2, 61))
+    rng, bits, count = np.random.default_rng(9), FixedPoint(softmax(2, classes))._exp_bits, 61 if classes < 1000 else 7
+    logits, labels = rng.normal(size=(2, classes, count)) * 5, rng.integers(0, classes, (2, count))
     together = logits.copy()
-    _softmax_minus_label(together, labels)
-    for record in range(61):
+    _softmax_minus_label(together, labels, bits)
+    for record in range(count):
         one = logits[1:, :, record : record + 1].copy()
-        _softmax_minus_label(one, labels[1:, record : record + 1])
+        _softmax_minus_label(one, labels[1:, record : record + 1], bits)
         assert np.array_equal(one[0, :, 0], together[1, :, record])
     exact = np.exp(logits - logits.max(axis=1, keepdims=True))
     exact /= exact.sum(axis=1, keepdims=True)
@@ -164,7 +164,7 @@ def reference(model: Mlp, flat: list[float], x: list[float], label: int, clip: f
         if len(inputs) < len(layers):
             values = [max(v, 0) for v in values] + [0]
     logits = [math.ldexp(v, unit) for v in values]
-    table, rises = _exponentials()
+    table, rises = _exponentials(40)
     powers = []
     for logit in logits:
         place = max(0.0, (logit - max(logits)) * 1024 + 32 * 1024)
@@ -394,7 +394,33 @@ def test_what_does_not_fit_the_bits_is_refused() -> None:
     FixedPoint(softmax(2**18 - 1, 2))
     with pytest.raises(InvalidInput, match="scale and temperature between"):
         FixedPoint(Mlp(3, 2, (2,), Activation("tempered_sigmoid", 1e9, 1.0, 0.0)))
-    engine = NumpyEngine(softmax(3, 2), double=True)
-    engine.bind(records(3, softmax(3, 2)))
-    with pytest.raises(InvalidInput, match="less than 2097152 records a batch"):
-        engine.lattice_sums(np.zeros((1, 8)), [np.zeros(2**21, np.int64)], np.ones(1), [1e-6], np.empty((1, 8)))
+    far = Activation("tempered_sigmoid", 1.0, 1.0, -(2.0**19))
+    FixedPoint(Mlp(3, 2, (2,), far))
+    with pytest.raises(InvalidInput, match=r"activations of at most 2\^19; this one reaches 2\^20"):
+        FixedPoint(Mlp(2**14, 2, (2,), far))  # wide layers leave fewer bits
+
+
+def test_the_number_of_records_is_no_reason_to_fail() -> None:
+    """It is private. A sum that leaves the bits is taken modulo 2^53 lattice steps."""
+    model = softmax(1, 2)
+    engine = NumpyEngine(model, double=True)
+    engine.bind(Dataset(np.ones((2, 1)), np.array([0, 1]), 2))
+    parameters, lattice = np.zeros((1, 4)), 2.0**-31
+    share, out = np.empty((1, 4)), np.empty((1, 4))
+    engine.lattice_sums(parameters, [np.zeros(1, np.int64)], np.ones(1), [0.0], share)
+    for size in (2**21, 2**21 + 5, 5 * 2**21):
+        engine.lattice_sums(parameters, [np.zeros(size, np.int64)], np.ones(1), [lattice], out)
+        steps = [Fraction(float(one)) * size * 2**40 for one in share[0]]  # in units of 2^-40
+        rounded = [(int(one) + 2**8) // 2**9 for one in steps]
+        assert out[0].tolist() == [((one + 2**52) % 2**53 - 2**52) * lattice for one in rounded]
+
+
+def test_a_short_batch_is_treated_beside_a_long_one_as_it_is_alone() -> None:
+    model, rng = softmax(3, 2), np.random.default_rng(12)
+    engine = NumpyEngine(model, double=True)
+    engine.bind(Dataset(rng.normal(size=(6000, 3)), rng.integers(0, 2, 6000), 2))
+    parameters, short = rng.normal(size=(2, engine.dimension)), np.arange(100)
+    together, apart = np.empty_like(parameters), np.empty((1, engine.dimension))
+    engine.lattice_sums(parameters, [short, np.arange(5000)], np.ones(2), [2.0**-20] * 2, together)
+    engine.lattice_sums(parameters[:1], [short], np.ones(1), [2.0**-20], apart)
+    assert np.array_equal(together[0], apart[0])

@@ -110,6 +110,18 @@ def test_secure_noise_commutes_with_lattice_shifts() -> None:
     assert np.array_equal(second - first, shift)
 
 
+def test_secure_sums_wrap_around_with_their_noise() -> None:
+    """Sums that differ by a step on both sides of the seam are as close as others: the noise hides the seam, too."""
+    step, half = 2.0**-20, 2.0**52
+    at, beyond = np.full(2000, (half - 1) * step), np.full(2000, -half * step)
+    SecureNoise(RunKey.rehearsal(9), 2000).add(at, 1.0, 0)
+    SecureNoise(RunKey.rehearsal(9), 2000).add(beyond, 1.0, 0)
+    assert set((beyond - at) / step) <= {1.0, 1.0 - 2 * half}  # the next step, modulo 2^53
+    assert ((beyond < 0) & (at < 0)).any()
+    assert ((beyond > 0) & (at > 0)).any()
+    assert max(np.abs(at).max(), np.abs(beyond).max()) <= half * step
+
+
 def test_rounding_cannot_exceed_the_margin() -> None:
     rng = np.random.default_rng(1)
     dimension, scale = 64, 0.5

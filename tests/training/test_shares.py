@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dptune.training._shares import add_share
+from dptune.training import _shares
+from dptune.training._shares import add_share, total_steps, wrapped
 from dptune.training.noise import RunKey, SecureNoise
 
 NUMBERS = st.one_of(
@@ -52,3 +53,20 @@ def test_parts_may_be_finite_and_the_norm_not() -> None:
     steps = np.zeros(4)
     add_share(steps, np.full(4, 1.7e308), 1.0, 2.0**-20)
     assert steps.tolist() == [2.0**19] * 4
+
+
+def test_sums_are_exact_modulo_a_power_of_two() -> None:
+    steps = np.array([0, 5, -5, 2**52 - 1, 2**52, -(2**52), -(2**52) - 1, 3 * 2**53 + 7], np.int64)
+    expected = [0, 5, -5, 2**52 - 1, -(2**52), -(2**52), 2**52 - 1, 7]
+    assert wrapped(steps).tolist() == expected
+
+
+def test_batches_of_any_size_are_summed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_shares, "_PART", 3)
+    share = np.array([2.0**51 + 1, -3.0])
+    for size in range(12):
+        total = total_steps(np.arange(size), lambda part: share * len(part) % 2.0**52)
+        whole = [3 * (size // 3), size % 3]
+        exact = sum(int((2**51 + 1) * n % 2**52) for n in [3] * (whole[0] // 3) + [whole[1]])
+        if size > 3:
+            assert int(total[0]) == (exact + 2**52) % 2**53 - 2**52

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptune.errors import InvalidInput
+from dptune.training._shares import wrapped
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Mlp
 
@@ -34,7 +35,7 @@ _EXACT = 53  # all whole numbers up to 2^53 are doubles
 _BITS = 20  # of inputs, activations and derivatives
 _SHARE_BITS = 41  # a coordinate of a record's share is at most 2^41 steps,
 _RECORDS = 2 ** (_EXACT - _SHARE_BITS)  # so this many shares can be added in one product
-_MOST_RECORDS = 2 ** (62 - _SHARE_BITS)  # and this many in 64-bit integers, with room for rounding
+_MANY_RECORDS = 2 ** (62 - _SHARE_BITS)  # and this many in 64-bit integers, with room for rounding
 _LARGE = 64  # values beyond 2^64 are cut off; derivatives below 2^-64 count as zero
 _WIDEST = 18  # at most 2^18 - 1 inputs or outputs of a layer
 _BELOW_ONE = 1.0 - 2.0**-40  # covers the rounding of a norm and of what is divided by it
@@ -63,6 +64,12 @@ class FixedPoint:
         self._shapes = list(itertools.pairwise(model.widths))
         self._bits = min(_BITS, (_EXACT - width) // 2)
         self._weight_bits = _EXACT - width - self._bits
+        self._exp_bits = min(_EXP_BITS, _EXACT - width)  # the exponentials of all classes add up to at most 2^53
+        if self._act is not None and self._act.exponent > self._bits:
+            raise InvalidInput(
+                f"exact sums with layers of {max(model.widths)} need activations of at most 2^{self._bits}; this one "
+                f"reaches 2^{self._act.exponent}. Use a smaller offset or scale."
+            )
         self._x = np.empty((0, model.features + 1), np.float32)
         self._unit, self._square = np.empty(0, np.int32), np.empty(0)
         self._y = np.empty(0, np.int64)
@@ -90,11 +97,10 @@ class FixedPoint:
     ) -> None:
         """Write into ``out[s]`` the exact sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``.
 
-        Batches above 4096 records are rounded to ``lattices[s]`` in the end: their sum may need more bits.
+        Batches above 4096 records are rounded to ``lattices[s]`` in the end, and taken modulo 2^53 of it: their sum may
+        need more bits.
         """
         stack, most = len(batches), max((len(batch) for batch in batches), default=0)
-        if most >= _MOST_RECORDS:
-            raise InvalidInput(f"exact sums take less than {_MOST_RECORDS} records a batch; got {most}.")
         if most == 0:
             out.fill(0.0)
             return
@@ -109,13 +115,17 @@ class FixedPoint:
             self._add(weights, index, valid, clips, step, out)
             out *= np.ldexp(1.0, step)[:, None]
             return
-        total, part = np.zeros(out.shape, np.int64), np.empty(out.shape)
+        total: NDArray[Any] = np.zeros(out.shape, np.int64)
+        part = np.empty(out.shape)
         for first in range(0, most, _RECORDS):
             some = slice(first, first + _RECORDS)
             self._add(weights, index[:, some], valid[:, some], clips, step, part)
+            if first and first % _MANY_RECORDS == 0:
+                total = total.astype(object)  # integers of any length from here on: slow, but so is such a batch
             total += part.astype(np.int64)
-        for row, lattice in enumerate(lattices):
-            _to_lattice(total[row], int(step[row]), lattice, out[row])
+        for row, (batch, lattice) in enumerate(zip(batches, lattices, strict=True)):
+            # a short batch is treated as it would be alone
+            _to_lattice(total[row], int(step[row]), lattice if len(batch) > _RECORDS else 0.0, out[row])
 
     def _add(
         self, weights: list[_Block], index: Indices, valid: Doubles, clips: Floats, step: Exponents, out: Floats
@@ -144,7 +154,7 @@ class FixedPoint:
             if len(inputs) < len(weights):
                 inputs.append(self._activate(raw, unit))
         raw *= np.ldexp(1.0, unit)[:, None]
-        _softmax_minus_label(raw, self._y[index])
+        _softmax_minus_label(raw, self._y[index], self._exp_bits)
         return inputs, _round(raw, np.zeros_like(unit), 1.0, self._bits)
 
     def _backward(self, weights: list[_Block], inputs: list[_Block], last: _Block) -> list[_Block]:
@@ -296,15 +306,15 @@ _EXP_REACH, _EXP_CELLS, _EXP_BITS = 32, 1024, 40
 
 
 @functools.cache
-def _exponentials() -> tuple[Doubles, Doubles]:
-    values = 2.0**_EXP_BITS * np.exp(np.arange(-_EXP_REACH * _EXP_CELLS, 2) / _EXP_CELLS)
+def _exponentials(bits: int) -> tuple[Doubles, Doubles]:
+    values = 2.0**bits * np.exp(np.arange(-_EXP_REACH * _EXP_CELLS, 2) / _EXP_CELLS)
     return values[:-1], np.diff(values)
 
 
-def _softmax_minus_label(logits: Doubles, labels: Indices) -> None:
+def _softmax_minus_label(logits: Doubles, labels: Indices, bits: int) -> None:
     """Turn logits (stack, class, record) into the derivative of the cross-entropy, in place."""
     stack, classes, records = logits.shape
-    values, rises = _exponentials()
+    values, rises = _exponentials(bits)
     logits -= logits.max(axis=1, keepdims=True)
     logits *= _EXP_CELLS
     logits += _EXP_REACH * _EXP_CELLS
@@ -314,7 +324,7 @@ def _softmax_minus_label(logits: Doubles, labels: Indices) -> None:
     place = cell.astype(np.intp)
     logits *= rises[place]
     logits += values[place]
-    np.rint(logits, out=logits)  # whole numbers up to 2^40, so the sum is exact
+    np.rint(logits, out=logits)  # whole numbers up to 2^bits, so the sum is exact
     logits /= logits.sum(axis=1, keepdims=True)
     rows = np.arange(stack)[:, None] * classes + labels
     rows *= records
@@ -322,8 +332,10 @@ def _softmax_minus_label(logits: Doubles, labels: Indices) -> None:
     logits.reshape(-1)[rows.ravel()] -= 1.0
 
 
-def _to_lattice(total: Indices, step: int, lattice: float, out: Floats) -> None:
-    """Round ``total * 2^step`` to the nearest multiples of ``lattice``, a power of two above 2^step (or zero)."""
-    shift = 0 if lattice == 0.0 else math.frexp(lattice)[1] - 1 - step
-    rounded = total if shift <= 0 else (total + (1 << (shift - 1))) >> shift
-    out[:] = np.ldexp(rounded.astype(np.float64), step + max(shift, 0))
+def _to_lattice(total: NDArray[Any], step: int, lattice: float, out: Floats) -> None:
+    """Round ``total * 2^step`` to the nearest multiples of ``lattice``: a power of two above 2^step, or 0 for none."""
+    if lattice == 0.0:
+        out[:] = np.ldexp(total.astype(np.float64), step)
+        return
+    shift = math.frexp(lattice)[1] - 1 - step
+    out[:] = np.ldexp(wrapped((total + (1 << (shift - 1))) >> shift), step + shift)

@@ -1,23 +1,43 @@
-"""Exact sums of gradients that are computed one record at a time (docs/theorems/exact_sums.md).
+"""Exact sums of gradients whose shares are whole numbers of lattice steps (docs/theorems/exact_sums.md).
 
 A record that is computed alone cannot depend on its peers; rounded to the lattice of the noise, its share is a vector
-of whole numbers, and those add up exactly.
+of whole numbers, and those add up exactly. However many records there are, nothing here may fail or round because of
+their number, which is private: sums are taken modulo 2^53, and so are they when the noise is added to them.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["add_share"]
+__all__ = ["add_share", "total_steps", "wrapped"]
 
 Floats = NDArray[np.floating[Any]]
 Doubles = NDArray[np.float64]
 
+_PART = 2**20  # shares of at most 2^31 steps a coordinate, so that their sum is below 2^52
+_HALF = 2**52
 _SMALL = 200  # gradients below 2^-200 are shorter than any clip norm and any lattice
+
+
+def wrapped(steps: NDArray[Any]) -> Doubles:
+    """Whole numbers modulo 2^53, between -2^52 and 2^52: noise can be added to them exactly."""
+    within: Doubles = ((steps + _HALF) % (2 * _HALF) - _HALF).astype(np.float64)
+    return within
+
+
+def total_steps(batch: NDArray[np.int64], add: Callable[[NDArray[np.int64]], Doubles]) -> Doubles:
+    """The sum of a batch in lattice steps; ``add`` sums the shares of some of its records."""
+    if len(batch) <= _PART:
+        return add(batch)
+    total = add(batch[:_PART]).astype(np.int64)
+    for first in range(_PART, len(batch), _PART):
+        total += add(batch[first : first + _PART]).astype(np.int64)  # may wrap around
+    return wrapped(total)
 
 
 def add_share(steps: Doubles, gradient: Floats, clip: float, lattice: float) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dptune.errors import InvalidInput
 from dptune.training._cnn_numpy import CnnPass
 from dptune.training._compiled import kernel
-from dptune.training._shares import add_share
+from dptune.training._shares import add_share, total_steps
 from dptune.training.datasets import Dataset
 from dptune.training.models import Cnn, dp_hypo_cnn
 from dptune.training.noise import RunKey
@@ -150,24 +150,27 @@ class FusedEngine:
         that is not rounded) and summed exactly; False if this engine cannot, which leaves ``out`` alone."""
         if not self.compiled and self._alone is None:
             return False
-        exact, gradient = np.empty(self.dimension, np.float64), np.empty(self.dimension, np.float64)
         for row, (batch, lattice) in enumerate(zip(batches, lattices, strict=True)):
             one = slice(row, row + 1)
             if lattice == 0.0:
                 self.clipped_sums(parameters[one], [batch], clips[one], out[one])
                 continue
             inner = np.asarray(parameters[row], self._inner)[self._to_inner]
-            places, clip = np.ascontiguousarray(batch, dtype=np.int64), float(clips[row])
-            if self._alone is None:
-                kernel.cnn_sum(inner, self._x, self._y, places, clip, 1.0 / lattice, exact)
-            else:
-                exact.fill(0.0)
-                for place in places:
-                    self._alone.gradient(inner, self._x[place], self._y[place], gradient)
-                    add_share(exact, gradient, clip, lattice)
-            exact *= lattice
-            out[row] = exact[self._to_torch]
+            steps = total_steps(batch, functools.partial(self._steps, inner, float(clips[row]), lattice))
+            out[row] = steps[self._to_torch] * lattice
         return True
+
+    def _steps(self, inner: Floats, clip: float, lattice: float, batch: Indices) -> NDArray[np.float64]:
+        """The sum of the shares of these records in lattice steps, in the kernel's order."""
+        exact, places = np.zeros(self.dimension), np.ascontiguousarray(batch, dtype=np.int64)
+        if self._alone is None:
+            kernel.cnn_sum(inner, self._x, self._y, places, clip, 1.0 / lattice, exact)
+            return exact
+        gradient = np.empty(self.dimension)
+        for place in places:
+            self._alone.gradient(inner, self._x[place], self._y[place], gradient)
+            add_share(exact, gradient, clip, lattice)
+        return exact
 
     def logits(self, parameters: Floats, x: Floats) -> Floats:
         """Outputs on the rows of ``x``."""

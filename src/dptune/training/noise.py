@@ -28,6 +28,7 @@ KEY_BYTES = 32
 _BLOCK = 8192
 # Secure noise lives on a lattice of about this fraction of its standard deviation (a power of two).
 _LATTICE_BITS = 20
+_HALF_ROUND = 2.0**52
 # Share of the clip norm kept for rounding inside an engine: a share is longer than it should be by less than 2^-14 of
 # the clip norm, in the kernel's single precision (docs/theorems/exact_sums.md).
 _ROUNDING = 2.0**-13
@@ -216,6 +217,10 @@ class SecureNoise:
         np.multiply(total, 1.0 / lattice, out=total)
         np.rint(total, out=total)
         np.add(total, noise, out=total)
+        # Modulo 2^53 steps, as the sum is (docs/theorems/exact_sums.md): no number of records is too large.
+        if total.size and (total.max() >= _HALF_ROUND or total.min() < -_HALF_ROUND):
+            total[total >= _HALF_ROUND] -= 2.0 * _HALF_ROUND
+            total[total < -_HALF_ROUND] += 2.0 * _HALF_ROUND
         np.multiply(total, lattice * unit, out=total)
 
     def margin(self, dimension: int, scale: float, clip: float) -> float:
