@@ -78,6 +78,24 @@ def test_a_run_releases_the_winner_and_its_true_statement(tmp_path: Path, ledger
     assert ledger.status("icu").charges == 1
 
 
+class Refusing(ToyTrainer):
+    """Knows without any record that it cannot train, and says so loudly."""
+
+    def check(self, params: Any, data: Any) -> None:
+        print("asked once more")
+        raise InvalidInput(f"no model for {len(data)} numbers.")
+
+
+def test_a_trainer_that_cannot_train_is_refused_before_the_charge(
+    tmp_path: Path, ledger: Ledger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InvalidInput, match="no model for 40 numbers"):
+        _go(toy_plan(count=4), Refusing(), tmp_path / "run", ledger=ledger, dataset="icu")
+    assert not (tmp_path / "run").exists()
+    assert ledger.status("icu").charges == 0
+    assert capsys.readouterr() == ("", "")  # how often it was asked tells how many trials there are
+
+
 def test_the_order_is_vault_then_charge_then_training(
     tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,7 +90,10 @@ def test_bad_records_are_one_clear_line() -> None:
         (lambda: Dataset(x, np.array([0, 1]), 2), "one label per record"),
         (lambda: Dataset(x, np.array([0.5, 1, 0]), 2), "whole numbers"),
         (lambda: Dataset(np.zeros(3), np.zeros(3, dtype=int), 2), "one row per record"),
-        (lambda: Dataset(x, np.zeros(3, dtype=int), 1), "'classes' must be at least 2"),
+        (lambda: Dataset(x, np.zeros(3, dtype=int), 1), r"'classes' must be a whole number in \[2, inf\); got 1"),
+        (lambda: Dataset(x, np.zeros(3, dtype=int), "2"), "'classes' must be"),  # type: ignore[arg-type] # careless
+        (lambda: Dataset(x, np.array(["yes", "no", "no"]), 2), "'y' must hold numbers; got <U3. Encode words"),
+        (lambda: Dataset(np.array([["a"]] * 3), np.zeros(3, dtype=int), 2), "'x' must hold numbers"),
         (lambda: load("cifar"), "no data set called 'cifar'"),
         (lambda: oriented_gradients(np.zeros((2, 100))), "rows of 28x28 pixels"),
         (lambda: oriented_gradients(np.zeros((2, 784)), cell=5), "'cell' must divide 'side'"),

@@ -235,3 +235,32 @@ def test_no_records_is_noise_and_a_score() -> None:
 def test_the_core_needs_no_torch() -> None:
     code = "import sys, dptune.training; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_cannot_be_trained_is_said_before_any_record_is_used() -> None:
+    digits, secure = load("digits").train, dataclasses.replace(SETTINGS, secure=True)
+    digits_trainer().check({"lr": 1.0}, digits)
+    DpSgdTrainer(softmax(64, 10), secure).check({}, digits)
+    narrow = digits.map(lambda x: x[:, 1:])
+    wrong = [
+        (DpSgdTrainer(softmax(63, 10), SETTINGS), {}, "takes 63 features but the data has 64"),
+        (DpSgdTrainer(softmax(64, 10), SETTINGS, validation=narrow), {}, "64 features but those of 'validation' 63"),
+        (DpSgdTrainer(Mlp(64, 10, (2**18,)), secure), {}, "narrower than 262144"),
+        (digits_trainer(), {"depth": 3}, "unknown parameter"),
+    ]
+    for made, params, message in wrong:
+        with pytest.raises(InvalidInput, match=message):
+            made.check(params, digits)
+
+
+def test_a_module_must_come_from_a_function() -> None:
+    torch = pytest.importorskip("torch", reason="modules are torch's")
+    for wrong in (torch.nn.Linear(64, 10), 3, None):
+        with pytest.raises(InvalidInput, match=r"'model' must be a description .* write model=lambda params"):
+            DpSgdTrainer(wrong, SETTINGS)  # type: ignore[arg-type] # what a careless caller would pass
+    digits = load("digits").train
+    DpSgdTrainer(lambda params: torch.nn.Linear(64, 10), SETTINGS).check({}, digits)
+    layers = (torch.nn.BatchNorm1d(64), torch.nn.Linear(64, 10))
+    mixing = DpSgdTrainer(lambda params: torch.nn.Sequential(*layers), SETTINGS)
+    with pytest.raises(InvalidInput, match="BatchNorm1d: its output for one record depends on the others"):
+        mixing.check({}, digits)

@@ -126,20 +126,23 @@ def terms_of(vault: Vault) -> Terms:
         raise Corrupt(f"The vault in {vault.path.parent} is damaged. Restore the run folder from a backup.") from None
 
 
-def preflight(plan: Plan, trainer: Any, randomness: Randomness) -> None:
-    """The trainer must declare what the plan paid for; otherwise every trial would fail after the charge."""
-    with silence(Path(os.devnull)):
-        trials = plan.start(randomness).ask()
-    for trial in trials[:8]:
-        declared = trial.extra.get("cost")
-        if "line" in trial.extra:
-            check_comparable(trainer, trial)
-        if declared is None:
-            continue  # low-sensitivity utilities: the training itself is not released
-        stated = trainer.cost(trial.params)
-        if not isinstance(stated, Cost):
-            raise InvalidInput(f"The trainer's cost(params) must return a cost such as DpSgd(...); got {stated!r}.")
-        if stated.describe() != declared:
-            raise InvalidInput(
-                "The trainer declares another cost than the one in the plan; plan again with this trainer."
-            )
+def preflight(plan: Plan, trainer: Any, data: Any, randomness: Randomness) -> None:
+    """The trainer must declare what the plan paid for, and take what it will be given, as far as it can tell without
+    looking at records (``check``); otherwise every trial would fail after the charge."""
+    check = getattr(trainer, "check", None)
+    with silence(Path(os.devnull)):  # what a trainer prints for every trial would tell how many there are
+        for trial in plan.start(randomness).ask()[:8]:
+            declared = trial.extra.get("cost")
+            if callable(check):
+                check(trial.params, data)
+            if "line" in trial.extra:
+                check_comparable(trainer, trial)
+            if declared is None:
+                continue  # low-sensitivity utilities: the training itself is not released
+            stated = trainer.cost(trial.params)
+            if not isinstance(stated, Cost):
+                raise InvalidInput(f"The trainer's cost(params) must return a cost such as DpSgd(...); got {stated!r}.")
+            if stated.describe() != declared:
+                raise InvalidInput(
+                    "The trainer declares another cost than the one in the plan; plan again with this trainer."
+                )

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dptune import _validate
 from dptune.errors import InvalidInput
 from dptune.training.noise import RunKey
 
@@ -27,7 +28,10 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Records as rows of ``x`` with labels ``y`` in [0, classes)."""
+    """Records as rows of ``x`` with labels ``y`` in [0, classes).
+
+    The arrays are not copied, and engines keep what they computed of them: do not change them afterwards.
+    """
 
     x: Floats
     y: NDArray[np.int64]
@@ -36,21 +40,26 @@ class Dataset:
 
     def __post_init__(self) -> None:
         x, y = np.asarray(self.x), np.asarray(self.y)
+        _validate.integer("classes", self.classes, 2)
+        for name, values in (("x", x), ("y", y)):
+            if values.dtype.kind not in "fiub":
+                raise InvalidInput(
+                    f"{name!r} must hold numbers; got {values.dtype}. Encode words and dates by a rule that looks at "
+                    "no other record."
+                )
         if not np.issubdtype(x.dtype, np.floating):
             x = x.astype(np.float32)
         if x.ndim != 2:
             raise InvalidInput(f"'x' must have one row per record; got shape {x.shape}. Flatten images first.")
         if y.shape != (len(x),):
             raise InvalidInput(f"'y' must hold one label per record ({len(x)}); got shape {y.shape}.")
-        if self.classes < 2:
-            raise InvalidInput(f"'classes' must be at least 2; got {self.classes}.")
         if not np.isfinite(x).all():
             raise InvalidInput(
                 "'x' holds NaN or infinite features, and one such record would destroy every gradient. "
                 "Fill or drop them by a rule that looks at no other record."
             )
         if len(y) and not np.issubdtype(y.dtype, np.integer) and (y != np.floor(y)).any():
-            raise InvalidInput("'y' must hold whole numbers (class labels).")
+            raise InvalidInput("'y' must hold whole numbers (class labels); got fractions. Number the classes from 0.")
         if len(y) and (y.min() < 0 or y.max() >= self.classes):
             raise InvalidInput(
                 f"labels must lie in [0, {self.classes}); got values from {y.min()} to {y.max()}. "

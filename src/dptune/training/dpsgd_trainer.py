@@ -128,6 +128,12 @@ class DpSgdTrainer:
                 "give either 'validation' (a data set you declare public) or 'holdout' (private records, "
                 "whose score is noised and charged), not both: a run has one score."
             )
+        if not isinstance(self.model, Mlp | Cnn) and (hasattr(self.model, "state_dict") or not callable(self.model)):
+            raise InvalidInput(
+                f"'model' must be a description (softmax, Mlp, Cnn) or a function of the parameters that makes a torch "
+                f"module; got {type(self.model).__name__}. For a module write model=lambda params: ..., so that every "
+                "run begins with one of its own."
+            )
 
     @property
     def generator(self) -> str:
@@ -157,6 +163,22 @@ class DpSgdTrainer:
         if self.holdout is None:
             return base
         return parallel(base, Gaussian(self.holdout.noise_multiplier))
+
+    def check(self, params: Params, data: Any) -> None:
+        """Raise if the model cannot be trained on records of this kind; looks at no record, only at their shape."""
+        settings = self.resolve(params)
+        model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params, RunKey.fresh())
+        engine = engine_for(model, double=settings.secure, engine=self.engine)
+        if not isinstance(data, Dataset):
+            return
+        features = data.x.shape[1]
+        if self.validation is not None and self.validation.x.shape[1] != features:
+            raise InvalidInput(
+                f"records have {features} features but those of 'validation' {self.validation.x.shape[1]}. Prepare "
+                "both in the same way."
+            )
+        blank = Dataset(np.zeros((2, features), np.float32), np.zeros(2, np.int64), data.classes)
+        descend(engine, blank, [dataclasses.replace(settings, steps=1, sampling_rate=1.0)], [RunKey.fresh()])
 
     def fit(self, params: Params, data: Dataset, rng: Rng, *, start: Floats | None = None) -> Fitted:
         """Train once and score; ``start`` continues from given parameters (warm start)."""

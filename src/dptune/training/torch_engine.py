@@ -9,6 +9,7 @@ and refuses the module on a mismatch: a wrong norm would be a wrong privacy stat
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import importlib
 import itertools
@@ -24,7 +25,7 @@ from torch.nn.functional import cross_entropy
 
 from dptune.errors import InvalidInput
 from dptune.training import _bookkeeping
-from dptune.training._shares import add_share
+from dptune.training._shares import add_share, total_steps
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Cnn, Conv, GlobalMean, Mlp
 from dptune.training.noise import RunKey
@@ -171,12 +172,16 @@ class TorchEngine:
             if lattice == 0.0:
                 continue
             self._flat.copy_(torch.from_numpy(np.ascontiguousarray(parameters[row])))
-            steps = np.zeros(self.dimension)
-            for place in batch.tolist():
-                gradient = self._seeded(self._alone, self._x[place : place + 1], self._y[place : place + 1])
-                add_share(steps, gradient.numpy(), float(clips[row]), lattice)
-            out[row] = steps * lattice
+            out[row] = total_steps(batch, functools.partial(self._steps, float(clips[row]), lattice)) * lattice
         return True
+
+    def _steps(self, clip: float, lattice: float, batch: Indices) -> NDArray[np.float64]:
+        """The sum of the shares of these records in lattice steps."""
+        steps = np.zeros(self.dimension)
+        for place in batch.tolist():
+            gradient = self._seeded(self._alone, self._x[place : place + 1], self._y[place : place + 1])
+            add_share(steps, gradient.numpy(), clip, lattice)
+        return steps
 
     def logits(self, parameters: Floats, x: Floats) -> Floats:
         """Outputs on the rows of ``x``."""
@@ -186,7 +191,7 @@ class TorchEngine:
         with torch.no_grad():
             try:
                 parts = [self._module(part) for part in torch.split(rows, _PREDICT_ROWS)]
-            except RuntimeError as error:
+            except (RuntimeError, TypeError, ValueError) as error:
                 raise InvalidInput(
                     f"the module cannot take rows of {rows.shape[1]} features: {str(error).splitlines()[0]}"
                 ) from error
@@ -211,11 +216,18 @@ class TorchEngine:
         """Take the first mode that works, and refuse if it is wrong."""
         training = not self._random  # dropout would draw other masks for single records
         self._module.train(training)
-        expected = self._one_by_one(x, y, clip)
-        with torch.no_grad():
-            alone = torch.cat([self._module(one) for one in torch.split(x, 1)])
-            if not torch.allclose(self._module(x), alone, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True):
-                raise InvalidInput(_MIXES.format(type(self._module).__name__))
+        try:
+            expected = self._one_by_one(x, y, clip)
+            with torch.no_grad():
+                alone = torch.cat([self._module(one) for one in torch.split(x, 1)])
+                same = torch.allclose(self._module(x), alone, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
+        except (RuntimeError, TypeError, ValueError) as error:  # such as torch's own batch_norm, on a single record
+            raise InvalidInput(
+                f"{type(self._module).__name__} cannot be trained on one record at a time, which clipping needs: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+        if not same:
+            raise InvalidInput(_MIXES.format(type(self._module).__name__))
         reasons = []
         for mode in self._modes:
             self.mode = mode

@@ -39,6 +39,9 @@ class Trainer(Protocol):
     where one of them would raise it must raise, too (then each is trained alone). Sealed runs hand candidates over
     together only to trainers that have it; ``shape(params)``, if there is one, says which: those of equal shape, and
     none for which it is None. It must not look at data.
+
+    And it may have ``check(params, data)``, which raises where every run would: a sealed run calls it before it
+    charges anything. It may look at what is public of ``data`` (features, classes), never at records or their number.
     """
 
     def cost(self, params: Params) -> Cost:
