@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+KERNELS := $(wildcard src/dptune/*/*.c src/dptune/*/*.h)
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test test-all format lint types bench docs clean
@@ -44,7 +45,7 @@ docs: $(VENV)/.dev
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
+$(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt $(KERNELS)
 	$(PIP) -e .
 	@touch $@
 

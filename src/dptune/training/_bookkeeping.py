@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, cross_entropy, linear, unfold
 
+from dptune.training._shares import VANISHED
+
 __all__ = ["clipped_sum", "layers_of"]
 
 # Layers without parameters that treat every record on its own.
@@ -121,7 +123,7 @@ def _square_norm(layer: nn.Linear | nn.Conv2d, a: Tensor, d: Tensor) -> tuple[Te
     """Squared norms of every record's gradient, and for convolutions the gradients of the weights."""
     biased = layer.bias is not None
     if isinstance(layer, nn.Linear):
-        return (a.square().sum(1) + float(biased)) * d.square().sum(1), None
+        return (a.square().sum(1) + (float(biased) + VANISHED)) * (d.square().sum(1) + VANISHED), None
     padding = layer.padding if not isinstance(layer.padding, str) else 0  # layers_of() refuses strings
     patches = unfold(a, layer.kernel_size, layer.dilation, padding, layer.stride)
     places = d.flatten(2)

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from dptune.training._shares import VANISHED
+
 __all__ = ["CnnPass"]
 
 Floats = NDArray[np.floating[Any]]
@@ -91,8 +93,9 @@ class CnnPass:
                 d3,
                 d4,
             ]
-            g1, g2, in3, in4, _, _ = (np.einsum("ri,ri->r", row, row) for row in rows)
-            norm = np.sqrt(g1 + g2 + in3 * np.einsum("ri,ri->r", d3, d3) + in4 * np.einsum("ri,ri->r", d4, d4))
+            g1, g2, in3, in4, out3, out4 = (np.einsum("ri,ri->r", row, row) for row in rows)
+            vanished = self._dtype(VANISHED)
+            norm = np.sqrt(g1 + g2 + in3 * (out3 + vanished) + in4 * (out4 + vanished))
             bad = ~np.isfinite(norm)
             bad[len(chunk) :] = True
             factor = clip / np.maximum(norm, clip)

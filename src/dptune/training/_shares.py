@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["add_share", "total_steps", "wrapped"]
+__all__ = ["VANISHED", "add_share", "total_steps", "wrapped"]
 
 Floats = NDArray[np.floating[Any]]
 Doubles = NDArray[np.float64]
 
+# More than what a sum of up to 2^16 squares in single precision may lose to numbers too small for it. A layer's norm is
+# a product of two such sums: the other factor may be so large that what vanished in this one exceeds the clip norm.
+VANISHED = 2.0**-110
 _PART = 2**20  # shares of at most 2^31 steps a coordinate, so that their sum is below 2^52
 _HALF = 2**52
 _SMALL = 200  # gradients below 2^-200 are shorter than any clip norm and any lattice
