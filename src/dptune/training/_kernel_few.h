@@ -1,0 +1,73 @@
+/* A last layer with a few classes: classes in rows, records in lanes, so that almost no lane is padding.
+ *
+ * `z` holds a row of `block` records for every class, `t` a row of weights for every class. Lanes behind the last
+ * record hold numbers that nothing reads. */
+
+/* z[c][r] = a[r] . t[c] */
+INLINE void outputs_few(const float *a, const float *t, float *z, long wide, long block, const int classes, long n) {
+    for (long r = 0; r < n; r++) {
+        v16 acc[FEW] = {{0}};
+        for (long j = 0; j < wide; j += 16) {
+            const v16 v = load(a + r * wide + j);
+            FULLY for (int c = 0; c < classes; c++) acc[c] += v * load(t + c * wide + j);
+        }
+        FULLY for (int c = 0; c < classes; c++) z[c * block + r] = total(acc[c]);
+    }
+}
+
+/* Softmax minus label, and norm = |z|^2 |a|^2 of every record; one that overflows becomes NaN. */
+INLINE void loss_few(float *z, const float *bias, const int64_t *label, const float *length, float *norm, long block,
+                     int classes, long n) {
+    for (long r = 0; r < n; r += 16) {
+        i16 own;
+        for (int i = 0; i < 16; i++) own[i] = (int32_t)label[r + i];
+        v16 top = load(z + r) + bias[0], sum = {0}, squares = {0};
+        for (int c = 1; c < classes; c++) top = larger(load(z + c * block + r) + bias[c], top);
+        for (int c = 0; c < classes; c++) {
+            const v16 below = (load(z + c * block + r) + bias[c]) - top;
+            const v16 e = blend(below != below, below, exponential(below));
+            store(z + c * block + r, e);
+            sum += e;
+        }
+        for (int c = 0; c < classes; c++) {
+            const v16 v = load(z + c * block + r) / sum + __builtin_convertvector(own == c, v16); /* true is -1 */
+            store(z + c * block + r, v);
+            squares += v * v;
+        }
+        store(norm + r, squares * load(length + r));
+    }
+}
+
+/* d[r] = sum over c of z[c][r] * t[c] */
+INLINE void inputs_few(const float *z, const float *t, float *d, long wide, long block, const int classes, long n) {
+    for (long j = 0; j < wide; j += 16) {
+        v16 w[FEW];
+        FULLY for (int c = 0; c < classes; c++) w[c] = load(t + c * wide + j);
+        for (long r = 0; r < n; r++) {
+            v16 v = w[0] * z[r];
+            FULLY for (int c = 1; c < classes; c++) v += w[c] * z[c * block + r];
+            store(d + r * wide + j, v);
+        }
+    }
+}
+
+/* g[c] += sum over r of z[c][r] * a[r], for `nv` vectors of columns. */
+INLINE void outer_few(const float *z, const float *a, float *g, long wide, long block, const int classes, const int nv,
+                      long n) {
+    v16 acc[FEW][4];
+    FULLY for (int c = 0; c < classes; c++)
+        FULLY for (int v = 0; v < nv; v++) acc[c][v] = load(g + c * wide + v * 16);
+    for (long r = 0; r < n; r++)
+        FULLY for (int v = 0; v < nv; v++) {
+            const v16 own = load(a + r * wide + v * 16);
+            FULLY for (int c = 0; c < classes; c++) acc[c][v] += own * z[c * block + r];
+        }
+    FULLY for (int c = 0; c < classes; c++)
+        FULLY for (int v = 0; v < nv; v++) store(g + c * wide + v * 16, acc[c][v]);
+}
+
+INLINE void outer_few_all(const float *z, const float *a, float *g, long wide, long block, const int classes, long n) {
+    long j = 0;
+    for (; j + 64 <= wide; j += 64) outer_few(z, a + j, g + j, wide, block, classes, 4, n);
+    for (; j < wide; j += 16) outer_few(z, a + j, g + j, wide, block, classes, 1, n);
+}
