@@ -53,6 +53,7 @@ typedef struct {
 } Row;
 typedef struct {
     int64_t records, columns;
+    int64_t least, most; /* labels */
     Row *row;
     uint16_t *place;
     float *value;
@@ -202,6 +203,15 @@ static int in_range(const Py_buffer *index, const Py_buffer *y, int64_t classes)
     return 1;
 }
 
+/* The same for packed records, whose labels are known. */
+static int in_packed_range(const Py_buffer *index, const Packed *packed, int64_t classes) {
+    const int64_t *places = index->buf;
+    int out = packed->least < 0 || packed->most >= classes;
+    for (int64_t r = 0; r < index->len / 8; r++) out |= places[r] < 0 || places[r] >= packed->records;
+    if (out) PyErr_SetString(PyExc_IndexError, "record or label out of range");
+    return !out;
+}
+
 /* With unit 0 a sum in single precision; otherwise an exact sum in double precision, in units of 1 / unit. */
 static PyObject *py_cnn_sum(PyObject *self, PyObject *args) {
     Py_buffer p = {0}, x = {0}, y = {0}, index = {0}, sum = {0};
@@ -286,6 +296,8 @@ static void fill(Packed *k, const float *x, const int64_t *y) {
             }
         k->row[r].norm2 = (float)square;
         k->row[r].label = (int32_t)y[r];
+        if (y[r] < k->least) k->least = y[r];
+        if (y[r] > k->most) k->most = y[r];
     }
     k->row[k->records] = (Row){at, 0, 0};
 }
@@ -355,7 +367,7 @@ static PyObject *py_mlp_sum(PyObject *self, PyObject *args) {
     if (!expect(&p, floats * 4, "parameters") || !expect(&sum, floats * 4, "sum") ||
         (!packed && !expect(&x, y.len / 8 * m.width[0] * 4, "x")) ||
         !expect(&room, (Py_ssize_t)((plan(&m, packed != NULL, NULL) + 16) * sizeof(float)), "room") ||
-        !in_range(&index, &y, m.width[m.layers]))
+        !(packed ? in_packed_range(&index, packed, m.width[m.layers]) : in_range(&index, &y, m.width[m.layers])))
         goto done;
     plan(&m, packed != NULL, (float *)(((uintptr_t)room.buf + 63) / 64 * 64));
     Py_BEGIN_ALLOW_THREADS

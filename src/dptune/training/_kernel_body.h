@@ -51,6 +51,7 @@
 #define outputs_few NAME(outputs_few)
 #define loss_few NAME(loss_few)
 #define inputs_few NAME(inputs_few)
+#define scale_few NAME(scale_few)
 #define outer_few NAME(outer_few)
 #define outer_few_all NAME(outer_few_all)
 #define spread NAME(spread)
@@ -174,6 +175,7 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 #undef outputs_few
 #undef loss_few
 #undef inputs_few
+#undef scale_few
 #undef outer_few
 #undef outer_few_all
 #undef spread

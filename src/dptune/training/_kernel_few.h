@@ -51,6 +51,20 @@ INLINE void inputs_few(const float *z, const float *t, float *d, long wide, long
     }
 }
 
+/* z times the factors of n records; returns their sum. */
+INLINE float scale_few(float *z, const float *factor, long n) {
+    v16 sum = {0};
+    long r = 0;
+    for (; r + 16 <= n; r += 16) {
+        const v16 v = load(z + r) * load(factor + r);
+        store(z + r, v);
+        sum += v;
+    }
+    float rest = total(sum);
+    for (; r < n; r++) rest += z[r] *= factor[r];
+    return rest;
+}
+
 /* g[c] += sum over r of z[c][r] * a[r], for `nv` vectors of columns. */
 INLINE void outer_few(const float *z, const float *a, float *g, long wide, long block, const int classes, const int nv,
                       long n) {

@@ -87,22 +87,25 @@ INLINE void spread(const float *bias, float *z, long n, long width) {
 INLINE long activate(float *z, float *length, uint64_t *active, long words, long n, long width, int tanh_) {
     const v16 zero = {0};
     long count = 0;
-    for (long r = 0; r < n; r++) {
+    for (long r = 0; r < n; r++, z += width) {
         v16 squares = zero;
-        if (!tanh_) memset(active + r * words, 0, (size_t)words * sizeof *active);
-        for (long j = 0; j < width; j += 16) {
-            v16 v = load(z + r * width + j);
-            if (tanh_) {
-                v = hyperbolic(v);
-            } else {
-                const i16 on = ~(v <= zero); /* and keep NaN */
-                const uint64_t bits = bits_of(on);
-                v = (v16)(on & (i16)v);
-                active[r * words + j / 64] |= bits << j % 64;
-                count += __builtin_popcountll(bits);
+        for (long first = 0; first < width; first += 64) {
+            uint64_t word = 0;
+            for (long j = first; j < first + 64 && j < width; j += 16) {
+                v16 v = load(z + j);
+                if (tanh_) {
+                    v = hyperbolic(v);
+                } else {
+                    const i16 on = ~(v <= zero); /* keeps NaN */
+                    v = (v16)(on & (i16)v);
+                    word |= bits_of(on) << (j - first);
+                }
+                store(z + j, v);
+                squares += v * v;
             }
-            store(z + r * width + j, v);
-            squares += v * v;
+            if (tanh_) continue;
+            active[r * words + first / 64] = word;
+            count += __builtin_popcountll(word);
         }
         length[r] = 1 + total(squares);
     }
@@ -134,16 +137,17 @@ INLINE void loss(float *z, const float *bias, const int64_t *label, long records
     }
 }
 
-/* Records that are mostly zero: z[r] += sum of value * w[place] over the places of record r below `end` that were not
- * used before. `nv` vectors of columns; `ld` is the row length of all three. */
-INLINE void gather(const Packed *x, Mlp *m, long n, long end, const float *w, float *z, long ld, const int nv) {
+/* Records that are mostly zero: z[r] = start[r] + sum of value * w[place] over the places of record r below `end` that
+ * were not used before. `nv` vectors of columns; `ld` is the row length of w and z, `lds` that of start. */
+INLINE void gather(const Packed *x, Mlp *m, long n, long end, const float *w, const float *start, long lds, float *z,
+                   long ld, const int nv) {
     for (long r = 0; r < n; r++) {
         const uint16_t *place = x->place + m->first[r];
         const float *value = x->value + m->first[r];
         const uint32_t size = m->size[r];
         uint32_t k = m->at[r];
         v16 acc[8];
-        FULLY for (int v = 0; v < nv; v++) acc[v] = load(z + r * ld + v * 16);
+        FULLY for (int v = 0; v < nv; v++) acc[v] = load(start + r * lds + v * 16);
         for (; k < size && place[k] < end; k++) {
             const float s = value[k];
             const float *row = w + place[k] * ld;
@@ -172,29 +176,33 @@ INLINE void scatter(const Packed *x, Mlp *m, long n, long end, const float *d, f
     }
 }
 
-/* One of the two over all places, as many at a time as keep their rows in the first cache. */
-#define ALL(name, part)                                                                                        \
-    PART void name(const Packed *x, Mlp *m, long n, const float *from, float *to, long ld) {                   \
-        for (long j = 0, nv; j < ld; j += nv * 16) {                                                           \
-            const long left = (ld - j) / 16;                                                                   \
-            nv = left >= 8 && WIDEST == 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;                             \
-            const long rows = FIRST_CACHE / (nv * 64);                                                         \
-            memset(m->at, 0, (size_t)n * sizeof *m->at);                                                       \
-            for (long end = rows; end < x->columns + rows; end += rows) {                                      \
-                if (nv == 8) part(x, m, n, end, from + j, to + j, ld, 8);                                      \
-                else if (nv == 4) part(x, m, n, end, from + j, to + j, ld, 4);                                 \
-                else if (nv == 2) part(x, m, n, end, from + j, to + j, ld, 2);                                 \
-                else part(x, m, n, end, from + j, to + j, ld, 1);                                              \
-            }                                                                                                  \
-        }                                                                                                      \
+/* Both over all places, as many at a time as keep their rows in the first cache; z begins with the bias. */
+#define GATHER(nv) gather(x, m, n, end, w + j, end == rows ? bias + j : z + j, end == rows ? 0 : ld, z + j, ld, nv)
+#define SCATTER(nv) scatter(x, m, n, end, d + j, g + j, ld, nv)
+#define ALL(part)                                                                      \
+    for (long j = 0, nv; j < ld; j += nv * 16) {                                       \
+        const long left = (ld - j) / 16;                                               \
+        nv = left >= 8 && WIDEST == 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;         \
+        const long rows = FIRST_CACHE / (nv * 64);                                     \
+        memset(m->at, 0, (size_t)n * sizeof *m->at);                                   \
+        for (long end = rows; end < x->columns + rows; end += rows) {                  \
+            if (nv == 8) part(8);                                                      \
+            else if (nv == 4) part(4);                                                 \
+            else if (nv == 2) part(2);                                                 \
+            else part(1);                                                              \
+        }                                                                              \
     }
 #ifdef __AVX512F__
 #define WIDEST 8
 #else
 #define WIDEST 4
 #endif
-ALL(gather_all, gather)
-ALL(scatter_all, scatter)
+PART void gather_all(const Packed *x, Mlp *m, long n, const float *w, const float *bias, float *z, long ld) {
+    ALL(GATHER)
+}
+PART void scatter_all(const Packed *x, Mlp *m, long n, const float *d, float *g, long ld) { ALL(SCATTER) }
+#undef GATHER
+#undef SCATTER
 #undef ALL
 #undef WIDEST
 
@@ -311,12 +319,13 @@ INLINE void go_forward(const Packed *packed, Mlp *m, long n) {
     for (int l = 0; l <= last - (m->few > 0); l++) {
         const long wide = m->wide[l + 1], step = l ? m->wide[l] : m->width[0];
         float *z = l == last ? m->d[last] : m->a[l + 1];
-        if (l && mostly_idle(m, l, wide, n)) {
+        if (l == 0 && packed) {
+            gather_all(packed, m, n, m->use_w[0], m->bias[0], z, wide);
+        } else if (l && mostly_idle(m, l, wide, n)) {
             multiply_active(m->a[l], step, m->active[l], m->words[l], m->use_w[l], m->bias[l], 0, z, wide, n);
         } else {
             spread(m->bias[l], z, n, wide);
-            if (l == 0 && packed) gather_all(packed, m, n, m->use_w[0], z, wide);
-            else multiply(m->a[l], step, 1, m->use_w[l], wide, z, wide, n, wide, m->width[l]);
+            multiply(m->a[l], step, 1, m->use_w[l], wide, z, wide, n, wide, m->width[l]);
         }
         if (l < last)
             m->count[l + 1] = activate(z, m->length[l + 1], m->active[l + 1], m->words[l + 1], n, wide, m->tanh_);
@@ -369,8 +378,7 @@ INLINE void add_gradients(const Packed *packed, Mlp *m, long n) {
     for (int l = 0; l < m->layers; l++) {
         const long in = l ? m->wide[l] : m->width[0], wide = m->wide[l + 1];
         if (l == m->layers - 1 && m->few) {
-            for (int c = 0; c < m->few; c++)
-                for (long r = 0; r < n; r++) m->g[l][m->few * in + c] += m->d[l][c * m->block + r] *= m->norm[r];
+            for (int c = 0; c < m->few; c++) m->g[l][m->few * in + c] += scale_few(m->d[l] + c * m->block, m->norm, n);
             if (m->few == 2) outer_few_all(m->d[l], m->a[l], m->g[l], in, m->block, 2, n);
             else if (m->few == 3) outer_few_all(m->d[l], m->a[l], m->g[l], in, m->block, 3, n);
             else outer_few_all(m->d[l], m->a[l], m->g[l], in, m->block, 4, n);
