@@ -18,13 +18,15 @@ __all__ = ["activate", "drop_overflows", "product", "softmax_minus_label", "squa
 Floats = NDArray[np.floating[Any]]
 
 # OpenBLAS multiplies without copies up to this many multiplications; a product of a few times as many gains by parts.
-_SMALL, _PARTS = 1_000_000, 4
+_SMALL, _PARTS = 1_000_000, 3
 
 
 def product(left: Floats, right: Floats, out: Floats) -> None:
     """The matrix product, in parts that are small where a few are enough."""
     rows, inner = left.shape
     parts = -(-rows * inner * right.shape[1] // _SMALL)
+    if parts <= _PARTS and right.flags.f_contiguous:  # a transpose: slow to read as it lies
+        right = np.ascontiguousarray(right)
     if not 1 < parts <= _PARTS:
         np.matmul(left, right, out=out)
         return

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dptune import _validate
 from dptune.errors import InvalidInput
 from dptune.training.datasets import Dataset
-from dptune.training.noise import FastNoise, Noise, RunKey, SecureNoise
+from dptune.training.noise import FastNoise, Noise, NoiseStack, RunKey, SecureNoise
 from dptune.training.optimizers import Constant, Optimizer, Schedule, Sgd
 from dptune.training.sampling import PoissonSampler
 
@@ -166,10 +166,7 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
     update = first.optimizer.start(parameters)
     gradient = _on_lines(parameters.shape, engine.dtype)
     exact = getattr(engine, "lattice_sums", None) if first.secure else None
-    adding = [
-        (noise.add, row, scale, 1.0 / s.batch_size)
-        for noise, row, scale, s in zip(noises, gradient, scales, settings, strict=True)
-    ]
+    stack = NoiseStack(noises, scales, [1.0 / s.batch_size for s in settings])
     factor, rate = 1.0, rates.astype(engine.dtype)
     with np.errstate(all="ignore"):  # a diverging candidate is an outcome, not an error
         for step in range(first.steps):
@@ -177,8 +174,7 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
             batches = [b if run.part is None else run.part[b] for run, b in zip(runs, drawn, strict=True)]
             if exact is None or not exact(parameters, batches, clips, lattices, gradient):
                 engine.clipped_sums(parameters, batches, clips, gradient)
-            for add, row, scale, unit in adding:
-                add(row, scale, step, unit)
+            stack.add(gradient, step)
             if factor != (factor := first.schedule.factor(step, first.steps)):
                 rate = (rates * factor).astype(engine.dtype)
             update(parameters, gradient, rate)

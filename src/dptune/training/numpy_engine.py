@@ -147,14 +147,14 @@ class NumpyEngine:
             squares.append(square_rows(values))
         top = np.empty((self.model.classes, len(index)), self.dtype)  # few classes: records last
         for blocks, own in weights:
-            np.matmul(blocks[-1].T, inputs[-1][own].T, out=top[:, own])
+            np.matmul(np.ascontiguousarray(blocks[-1].T), inputs[-1][own].T, out=top[:, own])
         softmax_minus_label(top[None], rows[None, :, -1])
         deltas, square = [np.ascontiguousarray(top.T)], squares[-1] * np.square(top).sum(axis=0)
         for place in range(len(self.model.hidden) - 1, -1, -1):
             delta = rooms[place][1]
             delta[:, -1] = 0.0
             for blocks, own in weights:
-                back = np.ascontiguousarray(blocks[place + 1][:-1].T)
+                back = blocks[place + 1][:-1].T
                 product(deltas[-1][own, : len(back)], back, delta[own, :-1])
             times_slope(activation, delta, inputs[place + 1])
             square += squares[place] * square_rows(delta)
