@@ -14,7 +14,7 @@ from scipy import stats
 
 from dptune.errors import InvalidInput
 from dptune.training._compiled import kernel
-from dptune.training.noise import FastNoise, RunKey, SecureNoise, as_key, generator_of
+from dptune.training.noise import FastNoise, NoiseStack, RunKey, SecureNoise, as_key, generator_of
 
 KINDS = [
     pytest.param(lambda key, d: FastNoise(key, d, compiled=False), id="fast"),
@@ -74,6 +74,23 @@ def test_what_is_added_is_the_scaled_sample(kind: Kind, dtype: type, dimension: 
     expected = 0.25 * (before[:dimension] + np.float32(0.7) * kind(RunKey.rehearsal(5), dimension).sample(2))
     np.testing.assert_allclose(total[:dimension], expected, rtol=1e-5, atol=1e-6)
     assert np.array_equal(total[dimension:], before[dimension:])  # nothing beyond the last coordinate
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scales", [[0.7, 1.3, 40.0], [0.7, 0.0, 40.0], [1.3]])
+@pytest.mark.parametrize("dimension", [1, 212, 9001])
+def test_a_stack_adds_to_every_run_its_own_noise(kind: Kind, scales: list[float], dimension: int) -> None:
+    units = [0.25, 1.0 / 3.0, 1.0][: len(scales)]
+    keys = [RunKey.rehearsal(seed) for seed in range(len(scales))]
+    together = NoiseStack([kind(key, dimension) for key in keys], scales, units)
+    dtype: type[np.floating] = np.float64 if kind is SecureNoise else np.float32
+    for step in (0, 1, 50, 7):
+        totals: np.ndarray = np.linspace(-1.0, 1.0, len(scales) * dimension).reshape(len(scales), -1).astype(dtype)
+        alone: np.ndarray = totals.copy()
+        together.add(totals, step)
+        for key, row, scale, unit in zip(keys, alone, scales, units, strict=True):
+            kind(key, dimension).add(row, scale, step, unit)
+        assert np.array_equal(totals, alone)
 
 
 def test_the_generator_has_a_name() -> None:

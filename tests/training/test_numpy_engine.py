@@ -13,6 +13,7 @@ import pytest
 
 from dptune.errors import InvalidInput
 from dptune.training._compiled import kernel
+from dptune.training._layers import product
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Mlp, softmax
 from dptune.training.noise import RunKey
@@ -118,7 +119,7 @@ def test_one_record_moves_the_sum_by_at_most_the_clip_norm() -> None:
 
 
 @pytest.mark.parametrize("zeros", [0, 10])
-@pytest.mark.parametrize("hidden", [(), (3,), (3, 4)])
+@pytest.mark.parametrize("hidden", [(), (3,), (3, 4), (70, 64)])
 def test_a_record_whose_gradient_overflows_contributes_nothing(
     compiled: bool, zeros: int, hidden: tuple[int, ...]
 ) -> None:
@@ -135,6 +136,31 @@ def test_a_record_whose_gradient_overflows_contributes_nothing(
         engine.clipped_sums(parameters, [np.array([0, 2])], np.array([1.0]), rest)
     assert np.isfinite(out).all()
     np.testing.assert_allclose(out, rest, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("hidden", [(), (6,), (40, 5)])
+@pytest.mark.parametrize("classes", [2, 10])
+def test_no_share_is_longer_than_a_small_clip_norm(compiled: bool, hidden: tuple[int, ...], classes: int) -> None:
+    """A huge input and a derivative whose square vanishes in single precision: their product is no small gradient."""
+    worst = 0.0
+    for filled in (4, 40):
+        for large in (1e12, 1e16, 1.7e19):
+            x = np.zeros((1, 40), np.float32)
+            x[0, :filled] = large / filled
+            engine = NumpyEngine(Mlp(40, classes, hidden, "relu"), compiled=compiled)
+            engine.bind(Dataset(x, np.zeros(1, int), classes))
+            for gap in np.linspace(20.0, 80.0, 61):  # the first class is right, by ever more
+                parameters = np.zeros((1, engine.dimension), np.float32)
+                blocks = engine._blocks(parameters[0])
+                for block in blocks[:-1]:
+                    block[0] = 1.0
+                blocks[-1][0, 0] = gap / (large / filled)
+                out = np.empty_like(parameters)
+                for clip in (1e-2, 1e-6):
+                    with np.errstate(over="ignore"):
+                        engine.clipped_sums(parameters, [np.zeros(1, np.int64)], np.array([clip]), out)
+                    worst = max(worst, float(np.linalg.norm(out.astype(np.float64))) / clip)
+    assert 0.9 < worst <= 1.0 + 1e-5
 
 
 def test_starts_differ_between_runs_and_repeat_within_one() -> None:
@@ -161,6 +187,10 @@ def test_data_that_does_not_fit_the_model() -> None:
         softmax(105, 2),
         softmax(441, 10),
         Mlp(37, 3, (64, 64), "relu"),
+        Mlp(20, 2, (64, 64), "relu"),
+        Mlp(20, 4, (130, 70, 65), "relu"),
+        Mlp(20, 5, (200, 96), "relu"),
+        Mlp(20, 2, (40,), "tanh"),
         Mlp(64, 10, (33, 17), "tanh"),
         Mlp(5, 16, (130, 16, 1), "tanh"),
         Mlp(1000, 3, (250, 8), "relu"),
@@ -187,6 +217,58 @@ def test_the_compiled_pass_equals_numpy(model: Mlp, clip: float, filled: float) 
             sums.append(out)
         assert (fast._packed is not None) == (filled < 0.3)
         assert np.linalg.norm(sums[0] - sums[1]) <= 1e-5 * np.linalg.norm(sums[0])
+
+
+@pytest.mark.skipif(kernel is None, reason="the kernel was not compiled")
+@pytest.mark.parametrize("push", [-50.0, -1.0, 0.0, 1.0, 50.0])
+def test_the_compiled_pass_with_few_and_with_most_units_active(push: float) -> None:
+    """Idle units are left out where there are many of them; biases decide how many there are."""
+    model = Mlp(30, 3, (80, 64), "relu")
+    data = records(400, 3, 30)
+    exact, fast = NumpyEngine(model, double=True), NumpyEngine(model, compiled=True)
+    parameters = 0.2 * np.random.default_rng(6).normal(size=(1, exact.dimension)).astype(np.float32)
+    for block in fast._blocks(parameters[0])[:-1]:
+        block[-1] += push
+    sums = []
+    for engine in (exact, fast):
+        engine.bind(data)
+        sums.append(np.empty((1, engine.dimension), engine.dtype))
+        engine.clipped_sums(parameters.astype(engine.dtype), [np.arange(390)], np.array([0.5]), sums[-1])
+    assert np.linalg.norm(sums[0] - sums[1]) <= 1e-5 * np.linalg.norm(sums[0])
+
+
+@pytest.mark.skipif(kernel is None, reason="the kernel was not compiled")
+@pytest.mark.parametrize("filled", [1.0, 0.1])
+def test_the_kernel_refuses_labels_and_records_that_do_not_exist(filled: float) -> None:
+    data, engine = records(50, 3, 20, filled=filled), NumpyEngine(Mlp(20, 3, (4,)))
+    engine.bind(data)
+    out = np.zeros((1, engine.dimension), np.float32)
+    for strange in (-1, 50):
+        with pytest.raises(IndexError, match="out of range"):
+            engine.clipped_sums(out, [np.array([0, strange])], np.ones(1), out)
+    for label in (-1, 3):
+        y = np.where(np.arange(50) == 7, label, data.y)
+        packed = kernel.pack(data.x.astype(np.float32), y, 0.35)
+        assert (packed is None) == (filled == 1.0)
+        engine._y, engine._packed = y, packed
+        with pytest.raises(IndexError, match="out of range"):
+            engine.clipped_sums(out, [np.array([7])], np.ones(1), out)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1), (256, 106, 64), (300, 106, 64), (256, 65, 64), (997, 30, 70), (400, 200, 150)]
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_product_in_parts_is_the_product(shape: tuple[int, int, int], turned: bool) -> None:
+    rows, inner, columns = shape
+    rng = np.random.default_rng(7)
+    left, right = rng.normal(size=(rows, inner)), rng.normal(size=(inner, columns))
+    if turned:
+        left, right = left.T.copy().T, right.T.copy().T
+    out = np.full((rows, columns + 1), np.nan)
+    product(left, right, out[:, :-1])
+    np.testing.assert_allclose(out[:, :-1], left @ right, rtol=1e-12, atol=1e-12)
+    assert np.isnan(out[:, -1]).all()
 
 
 @pytest.mark.skipif(kernel is None, reason="the kernel was not compiled")

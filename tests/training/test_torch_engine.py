@@ -252,6 +252,24 @@ def test_a_noiseless_trajectory_equals_opacus(name: str) -> None:
     assert relative(ours, theirs) < 1e-5
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_no_share_is_longer_than_a_small_clip_norm(bias: bool) -> None:
+    """A huge input and a derivative whose square vanishes in single precision, and the other way round."""
+    first, second = nn.Linear(2, 2, bias=bias), nn.Linear(2, 3, bias=bias)
+    worst = 0.0
+    for large, scale in ((1.7e19, 1.0), (1e-25, 1e25)):
+        for gap in np.linspace(20.0, 80.0, 31):
+            with torch.no_grad():
+                for p in (*first.parameters(), *second.parameters()):
+                    p.zero_()
+                first.weight[0, 0] = scale
+                second.weight[0, 0] = gap / (large * scale)
+            x, y = torch.tensor([[large, 0.0]]), torch.zeros(1, dtype=torch.int64)
+            got = _bookkeeping.clipped_sum(nn.Sequential(first, second), x, y, 1e-6)
+            worst = max(worst, float(got.double().norm()) / 1e-6)
+    assert 0.9 < worst <= 1.0 + 1e-5
+
+
 class Mixing(nn.Module):
     """A module that looks at the other records of its batch."""
 

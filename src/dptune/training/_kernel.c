@@ -45,6 +45,7 @@ typedef struct {
 } Row;
 typedef struct {
     int64_t records, columns;
+    int64_t least, most; /* labels */
     Row *row;
     uint16_t *place;
     float *value;
@@ -52,18 +53,25 @@ typedef struct {
 
 /* Room for one MLP: padded weights (w), transposed ones (t), gradients (g), inputs (a), derivatives (d); use_w and use_g
  * are the weights and gradients themselves where no padding is needed. */
-enum { BLOCK = 288, MOST = 8, DEPTH = 96, AHEAD = 4, FIRST_CACHE = 32768 };
+/* More than what a sum of squares may lose to numbers that are too small: see VANISHED in _shares.py. */
+#define VANISHED 0x1p-110f
+enum { BLOCK = 288, MOST = 8, FEW = 4, DEPTH = 96, AHEAD = 4, FIRST_CACHE = 32768 };
 typedef struct {
     int layers, tanh_;
+    int few;    /* the number of classes, where they are so few that records become lanes in the last layer; else zero */
     long block; /* records at a time: at most BLOCK, and fewer if their inputs would fill the second cache */
     long width[MOST + 1], wide[MOST + 1];
     float *w[MOST], *t[MOST], *g[MOST], *bias[MOST], *a[MOST], *d[MOST];
     const float *use_w[MOST];
     float *use_g[MOST];
+    float *length[MOST];    /* 1 + the squared norms of records' inputs */
+    uint64_t *active[MOST]; /* for relu: which inputs are not zero, `words` a record, and how many those are */
+    long words[MOST], count[MOST];
+    float *zeros;
+    float norm[BLOCK]; /* of records' gradients: first the squared norms, then the factors that clip them */
     int64_t label[BLOCK];
-    int64_t first[BLOCK]; /* of packed records: where values begin, how many there are, how many were used, norms */
+    int64_t first[BLOCK]; /* of packed records: where values begin, how many there are, how many were used */
     uint32_t size[BLOCK], at[BLOCK];
-    float norm2[BLOCK];
 } Mlp;
 
 /* Read the widths; returns how many parameters there are, or zero with an error. */
@@ -92,22 +100,33 @@ static Py_ssize_t widths_of(const Py_buffer *widths, Mlp *m) {
 
 /* Lay out the room from `next` on (or nowhere, if that is null); returns how many floats it takes. */
 static size_t plan(Mlp *m, int packed, float *next) {
+    const int last = m->layers - 1;
+    long widest = 0;
     size_t size = 0;
+    m->few = last && m->width[last + 1] > 1 && m->width[last + 1] <= FEW ? (int)m->width[last + 1] : 0;
     m->block = !packed && m->width[0] > 256 ? BLOCK / 3 : BLOCK;
-    for (int l = 0; l < m->layers; l++) {
+    for (int l = 0; l <= last; l++) {
         const long in = m->width[l], step = l ? m->wide[l] : in, out = m->wide[l + 1];
-        const int copied = out != m->width[l + 1];
-        float **part[6] = {&m->w[l], &m->bias[l], &m->g[l], &m->t[l], &m->a[l], &m->d[l]};
-        const long floats[6] = {copied ? in * out : 0,          out,
-                                copied ? (in + 1) * out : 0,    l ? m->width[l + 1] * step : 0,
-                                l || !packed ? m->block * step : 0, m->block * out};
-        for (int k = 0; k < 6; k++) {
-            const size_t padded = (size_t)(floats[k] + 31) / 16 * 16;
+        const int few = l == last && m->few, copied = !few && out != m->width[l + 1];
+        m->words[l] = (m->wide[l] + 63) / 64;
+        float **part[7] = {&m->w[l], &m->bias[l], &m->g[l], &m->t[l], &m->a[l], &m->d[l], &m->length[l]};
+        const long floats[7] = {copied ? in * out : 0,
+                                out,
+                                few ? m->few * (step + 1) : copied ? (in + 1) * out : 0,
+                                l ? m->width[l + 1] * step : 0,
+                                l || !packed ? m->block * step : 0,
+                                m->block * out,
+                                m->block};
+        for (int k = 0; k < 7; k++) {
             if (next) *part[k] = next + size;
-            size += padded;
+            size += (size_t)(floats[k] + 31) / 16 * 16;
         }
+        if (next) m->active[l] = (uint64_t *)(next + size);
+        if (l) size += (size_t)(m->block * m->words[l] * 2 + 31) / 16 * 16;
+        if (out > widest) widest = out;
     }
-    return size;
+    if (next) m->zeros = memset(next + size, 0, (size_t)widest * sizeof(float));
+    return size + (size_t)widest;
 }
 
 /* The same source for every instruction set; the best one is chosen when the module is loaded. LANES floats fill a
@@ -216,6 +235,15 @@ static int in_range(const Py_buffer *index, const Py_buffer *y, int64_t classes)
     return 1;
 }
 
+/* The same for packed records, whose labels are known. */
+static int in_packed_range(const Py_buffer *index, const Packed *packed, int64_t classes) {
+    const int64_t *places = index->buf;
+    int out = packed->least < 0 || packed->most >= classes;
+    for (int64_t r = 0; r < index->len / 8; r++) out |= places[r] < 0 || places[r] >= packed->records;
+    if (out) PyErr_SetString(PyExc_IndexError, "record or label out of range");
+    return !out;
+}
+
 /* With unit 0 a sum in single precision; otherwise an exact sum in double precision, in units of 1 / unit. */
 static PyObject *py_cnn_sum(PyObject *self, PyObject *args) {
     Py_buffer p = {0}, x = {0}, y = {0}, index = {0}, sum = {0};
@@ -300,6 +328,8 @@ static void fill(Packed *k, const float *x, const int64_t *y) {
             }
         k->row[r].norm2 = (float)square;
         k->row[r].label = (int32_t)y[r];
+        if (y[r] < k->least) k->least = y[r];
+        if (y[r] > k->most) k->most = y[r];
     }
     k->row[k->records] = (Row){at, 0, 0};
 }
@@ -369,7 +399,7 @@ static PyObject *py_mlp_sum(PyObject *self, PyObject *args) {
     if (!expect(&p, floats * 4, "parameters") || !expect(&sum, floats * 4, "sum") ||
         (!packed && !expect(&x, y.len / 8 * m.width[0] * 4, "x")) ||
         !expect(&room, (Py_ssize_t)((plan(&m, packed != NULL, NULL) + 16) * sizeof(float)), "room") ||
-        !in_range(&index, &y, m.width[m.layers]))
+        !(packed ? in_packed_range(&index, packed, m.width[m.layers]) : in_range(&index, &y, m.width[m.layers])))
         goto done;
     plan(&m, packed != NULL, (float *)(((uintptr_t)room.buf + 63) / 64 * 64));
     Py_BEGIN_ALLOW_THREADS

@@ -52,10 +52,34 @@
 #define lay_out NAME(lay_out)
 #define fetch NAME(fetch)
 #define fetch_packed NAME(fetch_packed)
-#define clipping NAME(clipping)
+#define bits_of NAME(bits_of)
+#define add_active NAME(add_active)
+#define multiply_active NAME(multiply_active)
+#define transpose_bits NAME(transpose_bits)
+#define add_outer NAME(add_outer)
+#define outer_active NAME(outer_active)
+#define outputs_few NAME(outputs_few)
+#define loss_few NAME(loss_few)
+#define inputs_few NAME(inputs_few)
+#define scale_few NAME(scale_few)
+#define outer_few NAME(outer_few)
+#define outer_few_all NAME(outer_few_all)
+#define spread NAME(spread)
+#define add_norms NAME(add_norms)
+#define square_of NAME(square_of)
+#define factors NAME(factors)
+#define drop NAME(drop)
+#define scale_rows NAME(scale_rows)
+#define scale_all NAME(scale_all)
+#define mostly_idle NAME(mostly_idle)
+#define go_forward NAME(go_forward)
+#define at_the_top NAME(at_the_top)
+#define go_back NAME(go_back)
+#define add_gradients NAME(add_gradients)
+#define copy_out NAME(copy_out)
 #define mlp_sum NAME(mlp_sum)
-#define words NAME(words)
-#define few NAME(few)
+#define uints NAME(uints)
+#define half_uints NAME(half_uints)
 #define longs NAME(longs)
 #define product NAME(product)
 #define begin NAME(begin)
@@ -144,6 +168,8 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
     }
 }
 
+#include "_kernel_active.h"
+
 #include "_kernel_mlp.h"
 
 #include "_kernel_cnn.h"
@@ -203,10 +229,34 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 #undef lay_out
 #undef fetch
 #undef fetch_packed
-#undef clipping
+#undef bits_of
+#undef add_active
+#undef multiply_active
+#undef transpose_bits
+#undef add_outer
+#undef outer_active
+#undef outputs_few
+#undef loss_few
+#undef inputs_few
+#undef scale_few
+#undef outer_few
+#undef outer_few_all
+#undef spread
+#undef add_norms
+#undef square_of
+#undef factors
+#undef drop
+#undef scale_rows
+#undef scale_all
+#undef mostly_idle
+#undef go_forward
+#undef at_the_top
+#undef go_back
+#undef add_gradients
+#undef copy_out
 #undef mlp_sum
-#undef words
-#undef few
+#undef uints
+#undef half_uints
 #undef longs
 #undef product
 #undef begin

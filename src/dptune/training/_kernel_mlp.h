@@ -78,13 +78,42 @@ INLINE vec hyperbolic(vec x) {
     return blend(z < 0.04f, small, large);
 }
 
-INLINE void activate(float *z, const float *bias, long records, long width, int tanh_) {
+#include "_kernel_few.h"
+
+/* Rows that begin with the bias, for products that are added to them. */
+INLINE void spread(const float *bias, float *z, long n, long width) {
+    for (long r = 0; r < n; r++)
+        for (long j = 0; j < width; j += LANES) store(z + r * width + j, load(bias + j));
+}
+
+/* The activation of every unit; length = 1 + its squared norm for every record. For relu also which units are active
+ * (`words` a record); returns how many of them. */
+INLINE long activate(float *z, float *length, uint64_t *active, long words, long n, long width, int tanh_) {
     const vec zero = {0};
-    for (long r = 0; r < records; r++)
-        for (long j = 0; j < width; j += LANES) {
-            vec v = load(z + r * width + j) + load(bias + j);
-            store(z + r * width + j, tanh_ ? hyperbolic(v) : blend((v <= zero), zero, v));
+    long count = 0;
+    for (long r = 0; r < n; r++, z += width) {
+        vec squares = zero;
+        for (long first = 0; first < width; first += 64) {
+            uint64_t word = 0;
+            for (long j = first; j < first + 64 && j < width; j += LANES) {
+                vec v = load(z + j);
+                if (tanh_) {
+                    v = hyperbolic(v);
+                } else {
+                    const ints on = ~(v <= zero); /* keeps NaN */
+                    v = (vec)(on & (ints)v);
+                    word |= bits_of(on) << (j - first);
+                }
+                store(z + j, v);
+                squares += v * v;
+            }
+            if (tanh_) continue;
+            active[r * words + first / 64] = word;
+            count += __builtin_popcountll(word);
         }
+        length[r] = 1 + total(squares);
+    }
+    return count;
 }
 
 INLINE void slope(float *d, const float *a, long count, int tanh_) {
@@ -92,6 +121,11 @@ INLINE void slope(float *d, const float *a, long count, int tanh_) {
         vec v = load(a + i), g = load(d + i);
         store(d + i, tanh_ ? g * (1.0f - v * v) : (vec)((ints)(v > 0.0f) & (ints)g));
     }
+}
+
+/* norm += the squared norm of d times `length`, for every record. */
+INLINE void add_norms(const float *d, const float *length, float *norm, long n, long width) {
+    for (long r = 0; r < n; r++) norm[r] += length[r] * (square(d + r * width, (int)width) + VANISHED);
 }
 
 /* Softmax minus label, over the first `classes` lanes of each row; other lanes become zero. A row that overflows
@@ -117,16 +151,17 @@ INLINE void loss(float *z, const float *bias, const int64_t *label, long records
     }
 }
 
-/* Records that are mostly zero: z[r] += sum of value * w[place] over the places of record r below `end` that were not
- * used before. `nv` vectors of columns; `ld` is the row length of all three. */
-INLINE void gather(const Packed *x, Mlp *m, long n, long end, const float *w, float *z, long ld, const int nv) {
+/* Records that are mostly zero: z[r] = start[r] + sum of value * w[place] over the places of record r below `end` that
+ * were not used before. `nv` vectors of columns; `ld` is the row length of w and z, `lds` that of start. */
+INLINE void gather(const Packed *x, Mlp *m, long n, long end, const float *w, const float *start, long lds, float *z,
+                   long ld, const int nv) {
     for (long r = 0; r < n; r++) {
         const uint16_t *place = x->place + m->first[r];
         const float *value = x->value + m->first[r];
         const uint32_t size = m->size[r];
         uint32_t k = m->at[r];
         vec acc[8];
-        FULLY for (int v = 0; v < nv; v++) acc[v] = load(z + r * ld + v * LANES);
+        FULLY for (int v = 0; v < nv; v++) acc[v] = load(start + r * lds + v * LANES);
         for (; k < size && place[k] < end; k++) {
             const float s = value[k];
             const float *row = w + place[k] * ld;
@@ -155,24 +190,28 @@ INLINE void scatter(const Packed *x, Mlp *m, long n, long end, const float *d, f
     }
 }
 
-/* One of the two over all places, as many at a time as keep their rows in the first cache. */
-#define ALL(name, part)                                                                                        \
-    PART void name(const Packed *x, Mlp *m, long n, const float *from, float *to, long ld) {                   \
-        for (long j = 0, nv; j < ld; j += nv * LANES) {                                                           \
-            const long left = (ld - j) / LANES;                                                                \
-            nv = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;                                            \
-            const long rows = FIRST_CACHE / (nv * 4 * LANES);                                                  \
-            memset(m->at, 0, (size_t)n * sizeof *m->at);                                                       \
-            for (long end = rows; end < x->columns + rows; end += rows) {                                      \
-                if (nv == 8) part(x, m, n, end, from + j, to + j, ld, 8);                                      \
-                else if (nv == 4) part(x, m, n, end, from + j, to + j, ld, 4);                                 \
-                else if (nv == 2) part(x, m, n, end, from + j, to + j, ld, 2);                                 \
-                else part(x, m, n, end, from + j, to + j, ld, 1);                                              \
-            }                                                                                                  \
-        }                                                                                                      \
+/* Both over all places, as many at a time as keep their rows in the first cache; z begins with the bias. */
+#define GATHER(nv) gather(x, m, n, end, w + j, end == rows ? bias + j : z + j, end == rows ? 0 : ld, z + j, ld, nv)
+#define SCATTER(nv) scatter(x, m, n, end, d + j, g + j, ld, nv)
+#define ALL(part)                                                                      \
+    for (long j = 0, nv; j < ld; j += nv * LANES) {                                    \
+        const long left = (ld - j) / LANES;                                            \
+        nv = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;                        \
+        const long rows = FIRST_CACHE / (nv * 4 * LANES);                              \
+        memset(m->at, 0, (size_t)n * sizeof *m->at);                                   \
+        for (long end = rows; end < x->columns + rows; end += rows) {                  \
+            if (nv == 8) part(8);                                                      \
+            else if (nv == 4) part(4);                                                 \
+            else if (nv == 2) part(2);                                                 \
+            else part(1);                                                              \
+        }                                                                              \
     }
-ALL(gather_all, gather)
-ALL(scatter_all, scatter)
+PART void gather_all(const Packed *x, Mlp *m, long n, const float *w, const float *bias, float *z, long ld) {
+    ALL(GATHER)
+}
+PART void scatter_all(const Packed *x, Mlp *m, long n, const float *d, float *g, long ld) { ALL(SCATTER) }
+#undef GATHER
+#undef SCATTER
 #undef ALL
 
 /* Padded copies of the weights, transposed ones for the way back; gradients at zero. Weights whose rows are whole
@@ -180,14 +219,17 @@ ALL(scatter_all, scatter)
 INLINE void lay_out(const float *p, float *sum, Mlp *m) {
     for (int l = 0; l < m->layers; l++) {
         const long in = m->width[l], out = m->width[l + 1], wide = m->wide[l + 1], back = m->wide[l];
-        m->use_w[l] = out == wide ? p : m->w[l];
-        m->use_g[l] = out == wide ? sum : m->g[l];
-        memset(m->use_g[l], 0, (size_t)((in + 1) * wide) * sizeof(float));
-        if (out != wide)
-            for (long i = 0; i < in; i++) {
+        if (l == m->layers - 1 && m->few) {
+            memset(m->g[l], 0, (size_t)(out * (back + 1)) * sizeof(float));
+        } else {
+            m->use_w[l] = out == wide ? p : m->w[l];
+            m->use_g[l] = out == wide ? sum : m->g[l];
+            memset(m->use_g[l], 0, (size_t)((in + 1) * wide) * sizeof(float));
+            for (long i = 0; out != wide && i < in; i++) {
                 memcpy(m->w[l] + i * wide, p + i * out, (size_t)out * sizeof(float));
                 for (long j = out; j < wide; j++) m->w[l][i * wide + j] = 0;
             }
+        }
         memset(m->bias[l], 0, (size_t)wide * sizeof(float));
         memcpy(m->bias[l], p + in * out, (size_t)out * sizeof(float));
         if (l > 0)
@@ -200,6 +242,14 @@ INLINE void lay_out(const float *p, float *sum, Mlp *m) {
     }
 }
 
+/* A squared norm of any length. */
+INLINE float square_of(const float *p, long n) {
+    const long whole = n / LANES * LANES;
+    float sum = square(p, (int)whole);
+    for (long i = whole; i < n; i++) sum += p[i] * p[i];
+    return sum;
+}
+
 /* Inputs and labels of `n` records. They are far apart in memory, so they are asked for ahead of their use. */
 INLINE void fetch(const float *x, const int64_t *y, const int64_t *index, long n, Mlp *m) {
     const long width = m->width[0];
@@ -208,6 +258,7 @@ INLINE void fetch(const float *x, const int64_t *y, const int64_t *index, long n
         for (long j = 0; j < width; j += 16) __builtin_prefetch(next + j);
         memcpy(m->a[0] + r * width, x + index[r] * width, (size_t)width * sizeof(float));
         m->label[r] = y[index[r]];
+        m->length[0][r] = 1 + square_of(m->a[0] + r * width, width);
     }
 }
 
@@ -217,87 +268,173 @@ INLINE void fetch_packed(const Packed *x, const int64_t *index, long n, Mlp *m) 
         const Row *row = x->row + index[r];
         m->first[r] = row->first;
         m->size[r] = (uint32_t)(row[1].first - row->first);
-        m->norm2[r] = row->norm2;
+        m->length[0][r] = 1 + row->norm2;
         m->label[r] = row->label;
         for (uint32_t k = 0; k < m->size[r]; k += 16) __builtin_prefetch(x->value + m->first[r] + k);
         for (uint32_t k = 0; k < m->size[r]; k += 32) __builtin_prefetch(x->place + m->first[r] + k);
     }
 }
 
-/* The factor that clips a record's gradient (0 if it overflows), given its inputs and derivatives in `m`. */
-INLINE float clipping(const Mlp *m, int packed, long r, float clip) {
-    float norm = 0;
-    for (int l = 0; l < m->layers; l++) {
-        float inputs = 1;
-        if (l == 0 && packed) {
-            inputs += m->norm2[r];
-        } else {
-            const long in = l ? m->wide[l] : m->width[0], whole = in / 16 * 16;
-            inputs += square(m->a[l] + r * in, (int)whole);
-            for (long i = whole; i < in; i++) inputs += m->a[l][r * in + i] * m->a[l][r * in + i];
-        }
-        norm += inputs * square(m->d[l] + r * m->wide[l + 1], (int)m->wide[l + 1]);
+/* Turn squared norms into the factors that clip records' gradients: 0 for one that overflows. */
+INLINE void factors(float *norm, float clip, long n) {
+    float roots[LANES];
+    for (long r = 0; r < n; r += LANES) {
+        store(roots, load(norm + r));
+        for (int i = 0; i < LANES; i++) roots[i] = sqrtf(roots[i]);
+        const vec root = load(roots), factor = blend(root > clip, clip / root, (vec){0} + 1.0f);
+        store(norm + r, (vec)((ints)(root - root == 0.0f) & (ints)factor));
     }
-    norm = sqrtf(norm);
-    return !isfinite(norm) ? 0 : norm > clip ? clip / norm : 1;
+}
+
+/* Let a record contribute nothing: not even its features are read again, some of which may be infinite. */
+PART void drop(Mlp *m, int packed, long r) {
+    if (packed) m->size[r] = 0;
+    for (int l = 0; l < m->layers; l++) {
+        const long in = l ? m->wide[l] : m->width[0], wide = m->wide[l + 1];
+        if (l || !packed) memset(m->a[l] + r * in, 0, (size_t)in * sizeof(float));
+        if (l && !m->tanh_) memset(m->active[l] + r * m->words[l], 0, (size_t)m->words[l] * sizeof(uint64_t));
+        if (l == m->layers - 1 && m->few)
+            for (int c = 0; c < m->few; c++) m->d[l][c * m->block + r] = 0;
+        else
+            memset(m->d[l] + r * wide, 0, (size_t)wide * sizeof(float));
+    }
+}
+
+/* d times the factor of every record, and their sum added to the bias, for `nv` vectors of columns. */
+INLINE void scale_rows(float *d, const float *factor, float *bias, long ld, const int nv, long n) {
+    vec sum[4];
+    FULLY for (int v = 0; v < nv; v++) sum[v] = load(bias + v * LANES);
+    for (long r = 0; r < n; r++)
+        FULLY for (int v = 0; v < nv; v++) {
+            const vec own = load(d + r * ld + v * LANES) * factor[r];
+            store(d + r * ld + v * LANES, own);
+            sum[v] += own;
+        }
+    FULLY for (int v = 0; v < nv; v++) store(bias + v * LANES, sum[v]);
+}
+
+PART void scale_all(float *d, const float *factor, float *bias, long wide, long n) {
+    long j = 0;
+    for (; j + 4 * LANES <= wide; j += 4 * LANES) scale_rows(d + j, factor, bias + j, wide, 4, n);
+    for (; j < wide; j += LANES) scale_rows(d + j, factor, bias + j, wide, 1, n);
+}
+
+/* Whether a product leaves out enough to be worth its loops: units of layer `l`, `wide` columns. */
+INLINE int mostly_idle(const Mlp *m, int l, long wide, long n) {
+    return !m->tanh_ && wide >= 64 && 4 * m->count[l] <= 3 * n * m->width[l];
+}
+
+INLINE void go_forward(const Packed *packed, Mlp *m, long n) {
+    const int last = m->layers - 1;
+    for (int l = 0; l <= last - (m->few > 0); l++) {
+        const long wide = m->wide[l + 1], step = l ? m->wide[l] : m->width[0];
+        float *z = l == last ? m->d[last] : m->a[l + 1];
+        if (l == 0 && packed) {
+            gather_all(packed, m, n, m->use_w[0], m->bias[0], z, wide);
+        } else if (l && mostly_idle(m, l, wide, n)) {
+            multiply_active(m->a[l], step, m->active[l], m->words[l], m->use_w[l], m->bias[l], 0, z, wide, n);
+        } else {
+            spread(m->bias[l], z, n, wide);
+            multiply(m->a[l], step, 1, m->use_w[l], wide, z, wide, n, wide, m->width[l]);
+        }
+        if (l < last)
+            m->count[l + 1] = activate(z, m->length[l + 1], m->active[l + 1], m->words[l + 1], n, wide, m->tanh_);
+    }
+}
+
+/* The derivatives of the outputs and what the records' squared norms owe to the last layer. */
+INLINE void at_the_top(Mlp *m, long n) {
+    const int last = m->layers - 1;
+    const long wide = m->wide[last];
+    float *z = m->d[last], *length = m->length[last];
+    if (!m->few) {
+        loss(z, m->zeros, m->label, n, (int)m->width[last + 1]);
+        memset(m->norm, 0, (size_t)n * sizeof(float));
+        add_norms(z, length, m->norm, n, 16);
+        return;
+    }
+    if (m->few == 2) outputs_few(m->a[last], m->t[last], z, wide, m->block, 2, n);
+    else if (m->few == 3) outputs_few(m->a[last], m->t[last], z, wide, m->block, 3, n);
+    else outputs_few(m->a[last], m->t[last], z, wide, m->block, 4, n);
+    loss_few(z, m->bias[last], m->label, length, m->norm, m->block, m->few, n);
+}
+
+INLINE void go_back(Mlp *m, long n) {
+    for (int l = m->layers - 1; l > 0; l--) {
+        const long wide = m->wide[l], above = m->wide[l + 1];
+        const int top = l == m->layers - 1;
+        float *d = m->d[l - 1];
+        if (top && m->few == 2) {
+            inputs_few(m->d[l], m->t[l], d, wide, m->block, 2, n);
+        } else if (top && m->few == 3) {
+            inputs_few(m->d[l], m->t[l], d, wide, m->block, 3, n);
+        } else if (top && m->few == 4) {
+            inputs_few(m->d[l], m->t[l], d, wide, m->block, 4, n);
+        } else if (!top && mostly_idle(m, l + 1, wide, n)) {
+            multiply_active(m->d[l], above, m->active[l + 1], m->words[l + 1], m->t[l], m->zeros, 0, d, wide, n);
+        } else {
+            memset(d, 0, (size_t)(n * wide) * sizeof(float));
+            multiply(m->d[l], above, 1, m->t[l], wide, d, wide, n, wide, m->width[l + 1]);
+        }
+        for (long r = 0; r < n; r++) { /* while the row is in the first cache */
+            slope(d + r * wide, m->a[l] + r * wide, wide, m->tanh_);
+            add_norms(d + r * wide, m->length[l - 1] + r, m->norm + r, 1, wide);
+        }
+    }
+}
+
+/* Add the weighted sum over n records; m->norm holds their factors. */
+INLINE void add_gradients(const Packed *packed, Mlp *m, long n) {
+    for (int l = 0; l < m->layers; l++) {
+        const long in = l ? m->wide[l] : m->width[0], wide = m->wide[l + 1];
+        if (l == m->layers - 1 && m->few) {
+            for (int c = 0; c < m->few; c++) m->g[l][m->few * in + c] += scale_few(m->d[l] + c * m->block, m->norm, n);
+            if (m->few == 2) outer_few_all(m->d[l], m->a[l], m->g[l], in, m->block, 2, n);
+            else if (m->few == 3) outer_few_all(m->d[l], m->a[l], m->g[l], in, m->block, 3, n);
+            else outer_few_all(m->d[l], m->a[l], m->g[l], in, m->block, 4, n);
+            continue;
+        }
+        scale_all(m->d[l], m->norm, m->use_g[l] + m->width[l] * wide, wide, n);
+        if (l && mostly_idle(m, l, wide, n))
+            outer_active(m->a[l], in, m->active[l], m->words[l], m->d[l], m->use_g[l], wide, m->width[l], n);
+        else if (l == 0 && packed) scatter_all(packed, m, n, m->d[0], m->use_g[0], wide);
+        else multiply(m->a[l], 1, in, m->d[l], wide, m->use_g[l], wide, m->width[l], wide, n);
+    }
+}
+
+/* Gradients that were padded or turned around. */
+INLINE void copy_out(const Mlp *m, float *sum) {
+    for (int l = 0; l < m->layers; l++) {
+        const long in = m->width[l], out = m->width[l + 1];
+        if (l == m->layers - 1 && m->few) {
+            for (int c = 0; c < m->few; c++) {
+                for (long i = 0; i < in; i++) sum[i * out + c] = m->g[l][c * m->wide[l] + i];
+                sum[in * out + c] = m->g[l][m->few * m->wide[l] + c];
+            }
+        } else if (m->use_g[l] != sum) {
+            for (long i = 0; i <= in; i++)
+                memcpy(sum + i * out, m->g[l] + i * m->wide[l + 1], (size_t)out * sizeof(float));
+        }
+        sum += (in + 1) * out;
+    }
 }
 
 /* Widths: inputs, hidden..., classes. Works on blocks of records; `m` was laid out by plan(). Inputs come from `x`, or
  * from `packed` if that is given. */
 static void mlp_sum(const float *p, const float *x, const Packed *packed, const int64_t *y, const int64_t *index,
                     int64_t count, float clip, float *sum, Mlp *m) {
-    const int last = m->layers - 1;
     lay_out(p, sum, m);
     for (int64_t first = 0; first < count; first += m->block, index += m->block) {
         const long n = count - first < m->block ? count - first : m->block;
         if (packed) fetch_packed(packed, index, n, m);
         else fetch(x, y, index, n, m);
-        for (int l = 0; l <= last; l++) {
-            const long wide = m->wide[l + 1], step = l ? m->wide[l] : m->width[0];
-            float *z = l == last ? m->d[last] : m->a[l + 1];
-            memset(z, 0, (size_t)(n * wide) * sizeof(float));
-            if (l == 0 && packed) gather_all(packed, m, n, m->use_w[0], z, wide);
-            else multiply(m->a[l], step, 1, m->use_w[l], wide, z, wide, n, wide, m->width[l]);
-            if (l < last) activate(z, m->bias[l], n, wide, m->tanh_);
-        }
-        loss(m->d[last], m->bias[last], m->label, n, (int)m->width[last + 1]);
-        for (int l = last; l > 0; l--) {
-            const long wide = m->wide[l];
-            memset(m->d[l - 1], 0, (size_t)(n * wide) * sizeof(float));
-            multiply(m->d[l], m->wide[l + 1], 1, m->t[l], wide, m->d[l - 1], wide, n, wide, m->width[l + 1]);
-            slope(m->d[l - 1], m->a[l], n * wide, m->tanh_);
-        }
-        for (long r = 0; r < n; r++) {
-            const float f = clipping(m, packed != NULL, r, clip);
-            for (int l = 0; l <= last; l++) {
-                const long wide = m->wide[l + 1];
-                float *d = m->d[l] + r * wide, *bias = m->use_g[l] + m->width[l] * wide;
-                if (f == 0) { /* an overflowing record contributes nothing */
-                    if (l || !packed) {
-                        const long in = l ? m->wide[l] : m->width[0];
-                        memset(m->a[l] + r * in, 0, (size_t)in * sizeof(float));
-                    }
-                    memset(d, 0, (size_t)wide * sizeof(float));
-                    continue;
-                }
-                for (long j = 0; j < wide; j += LANES) {
-                    const vec v = load(d + j) * f;
-                    store(d + j, v);
-                    store(bias + j, load(bias + j) + v);
-                }
-            }
-        }
-        for (int l = 0; l <= last; l++) {
-            const long in = l ? m->wide[l] : m->width[0], wide = m->wide[l + 1];
-            if (l == 0 && packed) scatter_all(packed, m, n, m->d[0], m->use_g[0], wide);
-            else multiply(m->a[l], 1, in, m->d[l], wide, m->use_g[l], wide, m->width[l], wide, n);
-        }
+        go_forward(packed, m, n);
+        at_the_top(m, n);
+        go_back(m, n);
+        factors(m->norm, clip, n);
+        for (long r = 0; r < n; r++)
+            if (m->norm[r] == 0) drop(m, packed != NULL, r);
+        add_gradients(packed, m, n);
     }
-    for (int l = 0; l < m->layers; l++) {
-        const long out = m->width[l + 1];
-        if (m->use_g[l] != sum)
-            for (long i = 0; i <= m->width[l]; i++)
-                memcpy(sum + i * out, m->g[l] + i * m->wide[l + 1], (size_t)out * sizeof(float));
-        sum += (m->width[l] + 1) * out;
-    }
+    copy_out(m, sum);
 }

@@ -1,7 +1,7 @@
 /* Standard normals as a function of (key, step, place): Philox4x32-10 and Box-Muller, vectorised. */
 
-typedef uint32_t words __attribute__((vector_size(4 * LANES)));
-typedef uint32_t few __attribute__((vector_size(2 * LANES)));
+typedef uint32_t uints __attribute__((vector_size(4 * LANES)));
+typedef uint32_t half_uints __attribute__((vector_size(2 * LANES)));
 typedef uint64_t longs __attribute__((vector_size(4 * LANES)));
 
 /* Products of 32-bit numbers in 64-bit lanes. */
@@ -51,8 +51,8 @@ INLINE void philox(uint64_t first, const NAME(Stream) * s, longs out[4]) {
     out[0] = c0 & low, out[1] = c1 & low, out[2] = c2 & low, out[3] = c3 & low;
 }
 
-INLINE words join(longs a, longs b) {
-    const few lo = __builtin_convertvector(a, few), hi = __builtin_convertvector(b, few);
+INLINE uints join(longs a, longs b) {
+    const half_uints lo = __builtin_convertvector(a, half_uints), hi = __builtin_convertvector(b, half_uints);
 #if LANES == 16
     return __builtin_shufflevector(lo, hi, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 #elif LANES == 8
@@ -62,7 +62,7 @@ INLINE words join(longs a, longs b) {
 #endif
 }
 
-INLINE vec as_float(words bits) { return __builtin_convertvector((ints)bits, vec); }
+INLINE vec as_float(uints bits) { return __builtin_convertvector((ints)bits, vec); }
 
 /* -2 log(x) for x in (0, 1], relative error about 1e-7 (a polynomial in (m-1)/(m+1)). */
 INLINE vec minus_two_log(vec x) {
@@ -82,8 +82,8 @@ INLINE void normals(uint64_t first, const NAME(Stream) * s, float *out) {
         philox(first + (uint64_t)h, s, found[0]);
         philox(first + (uint64_t)h + LANES / 2, s, found[1]);
         for (int pair = 0; pair < 4; pair += 2) {
-            const words high = join(found[0][pair], found[1][pair]);
-            const words low = join(found[0][pair + 1], found[1][pair + 1]);
+            const uints high = join(found[0][pair], found[1][pair]);
+            const uints low = join(found[0][pair + 1], found[1][pair + 1]);
             vec u = as_float(high >> 8) * 256.0f + as_float(high & 255);
             u = (u + as_float(low & 255) * 0x1p-8f + 0x1p-9f) * 0x1p-32f;
             vec r = minus_two_log(u);

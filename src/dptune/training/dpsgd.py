@@ -7,6 +7,7 @@ nothing that the loop returns; the randomness of a run is a function of its key 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from dptune import _validate
 from dptune.errors import InvalidInput
 from dptune.training.datasets import Dataset
-from dptune.training.noise import FastNoise, Noise, RunKey, SecureNoise
+from dptune.training.noise import FastNoise, Noise, NoiseStack, RunKey, SecureNoise
 from dptune.training.optimizers import Constant, Optimizer, Schedule, Sgd
 from dptune.training.sampling import PoissonSampler
 
@@ -29,10 +30,10 @@ Indices = NDArray[np.int64]
 
 # Below this, sums on the lattice of secure noise would leave the whole numbers that are exact.
 _LEAST_SECURE = 2.0**-10
+# Bytes of a cache line.
+_LINE = 64
 # How much of the clip norm the lattice of secure noise must leave.
 _LEAST_LEFT = 2.0**-10
-# Secure sums count in lattice steps; all whole numbers up to this one and the noise on top are exact.
-_MOST_STEPS = 2.0**52
 # Clip norms for which no product of a secure sum overflows or vanishes (docs/theorems/exact_sums.md).
 _SECURE_CLIPS = (2.0**-40, 2.0**40)
 
@@ -139,7 +140,8 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
     """Train candidates step by step, all of them at once."""
     settings = [run.settings for run in runs]
     first = settings[0]
-    parameters = np.stack([run.start for run in runs]).astype(engine.dtype)
+    parameters = _on_lines((len(runs), engine.dimension), engine.dtype)
+    parameters[:] = [run.start for run in runs]
     noises: list[Noise] = [(SecureNoise if first.secure else FastNoise)(run.key, engine.dimension) for run in runs]
     sizes = [records if run.part is None else len(run.part) for run in runs]
     samplers = [
@@ -156,38 +158,31 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
     if any(clip < _LEAST_LEFT * s.clip_norm for clip, s in zip(clips, settings, strict=True)):
         raise InvalidInput("the noise lattice is wider than the clip norm. Lower 'noise_multiplier' or use fast noise.")
     lattices = [SecureNoise.lattice(scale) for scale in scales]
-    if first.secure:
-        _check_size(settings, sizes, lattices)
     rates = np.array([[s.learning_rate] for s in settings])
     update = first.optimizer.start(parameters)
-    gradient = np.empty_like(parameters)
+    gradient = _on_lines(parameters.shape, engine.dtype)
     exact = getattr(engine, "lattice_sums", None) if first.secure else None
-    adding = [
-        (noise.add, row, scale, 1.0 / s.batch_size)
-        for noise, row, scale, s in zip(noises, gradient, scales, settings, strict=True)
-    ]
+    stack = NoiseStack(noises, scales, [1.0 / s.batch_size for s in settings])
+    factor, rate = 1.0, rates.astype(engine.dtype)
     with np.errstate(all="ignore"):  # a diverging candidate is an outcome, not an error
         for step in range(first.steps):
             drawn = [sampler.batch(step) for sampler in samplers]
             batches = [b if run.part is None else run.part[b] for run, b in zip(runs, drawn, strict=True)]
             if exact is None or not exact(parameters, batches, clips, lattices, gradient):
                 engine.clipped_sums(parameters, batches, clips, gradient)
-            for add, row, scale, unit in adding:
-                add(row, scale, step, unit)
-            factor = first.schedule.factor(step, first.steps)
-            update(parameters, gradient, (rates * factor).astype(engine.dtype))
+            stack.add(gradient, step)
+            if factor != (factor := first.schedule.factor(step, first.steps)):
+                rate = (rates * factor).astype(engine.dtype)
+            update(parameters, gradient, rate)
     return list(parameters)
 
 
-def _check_size(settings: Sequence[Settings], sizes: Sequence[int], lattices: Sequence[float]) -> None:
-    """Refuse more records than can be summed exactly on the lattice."""
-    for one, size, lattice in zip(settings, sizes, lattices, strict=True):
-        if size * one.clip_norm > _MOST_STEPS * lattice > 0.0:
-            most = int(_MOST_STEPS * lattice / one.clip_norm)
-            raise InvalidInput(
-                f"secure sums with noise multiplier {one.noise_multiplier:g} are exact for at most {most} records; got "
-                f"{size}. Use more noise, or train on fewer records."
-            )
+def _on_lines(shape: tuple[int, ...], dtype: type[np.floating[Any]]) -> Floats:
+    """An empty array that begins on a cache line: vectors that cross lines take twice as long to load."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    room = np.empty(size + _LINE, np.uint8)
+    first = -room.ctypes.data % _LINE
+    return room[first : first + size].view(dtype).reshape(shape)
 
 
 def _check(

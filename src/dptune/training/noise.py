@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from dptune.errors import InvalidInput
 from dptune.training._compiled import kernel
 
-__all__ = ["FastNoise", "Noise", "RunKey", "SecureNoise", "as_key", "generator_of"]
+__all__ = ["FastNoise", "Noise", "NoiseStack", "RunKey", "SecureNoise", "as_key", "generator_of"]
 
 Floats = NDArray[np.floating[Any]]
 
@@ -108,9 +109,9 @@ class FastNoise:
         secret = key.child("noise").secret
         self._key = np.frombuffer(secret, dtype=np.uint64)[:2].copy()
         self._secret = secret[:16]
-        self._compiled = kernel is not None if compiled is None else compiled
+        self.compiled = kernel is not None if compiled is None else compiled
         self._dimension = dimension
-        self._per_block = 1 if self._compiled else max(1, _BLOCK // max(1, dimension))
+        self._per_block = 1 if self.compiled else max(1, _BLOCK // max(1, dimension))
         self._philox = np.random.Philox(key=self._key)
         self._place: Any = self._philox.state
         self._block = -1
@@ -119,6 +120,11 @@ class FastNoise:
         self._angle = np.empty(pairs, np.float32)
         self._normals = np.empty((2, pairs), np.float32)
         self._scaled = np.empty(dimension, np.float32)
+
+    @property
+    def layout(self) -> tuple[int, int, int]:
+        """Steps in a block of numpy's numbers, numbers in a step, pairs in a block."""
+        return self._per_block, self._dimension, self._radius.size
 
     def sample(self, step: int) -> NDArray[np.float32]:
         """Standard normals of the given step; the array is reused by later calls."""
@@ -131,31 +137,19 @@ class FastNoise:
         return flat
 
     def _fill(self, block: int) -> None:
-        if self._compiled:
+        if self.compiled:
             kernel.normals(self._secret, block, self._normals)
-            return
-        radius, angle, (cosine, sine) = self._radius, self._angle, self._normals
+        else:
+            _box_muller(self.words(block), self._radius, self._angle, self._normals)
+
+    def words(self, block: int) -> NDArray[np.uint32]:
+        """Random bits of numpy's generator, two words for each pair of normals."""
         self._place["state"]["counter"] = np.array([0, 0, 0, block], np.uint64)
         self._philox.state = self._place  # much faster than a new generator
-        words = np.asarray(self._philox.random_raw(radius.size)).view(np.uint32)
-        high, low = words[: radius.size], words[radius.size :]
-        np.copyto(radius, high, casting="unsafe")
-        small = np.flatnonzero(high < 2**24)  # single precision holds no more bits of larger ones
-        radius[small] += (low[small] & np.uint32(255)) * np.float32(2.0**-8)
-        radius[small] += np.float32(2.0**-9)
-        radius *= np.float32(2.0**-32)
-        np.log(radius, out=radius)
-        radius *= np.float32(-2.0)
-        np.sqrt(radius, out=radius)
-        np.copyto(angle, low >> np.uint32(8), casting="unsafe")
-        angle *= np.float32(2.0 * math.pi / 2.0**24)
-        np.cos(angle, out=cosine)
-        np.sin(angle, out=sine)
-        cosine *= radius
-        sine *= radius
+        return np.asarray(self._philox.random_raw(self._radius.size)).view(np.uint32)
 
     def add(self, total: Floats, scale: float, step: int, unit: float = 1.0) -> None:
-        if self._compiled and total.dtype == np.float32 and scale > 0.0:
+        if self.compiled and total.dtype == np.float32 and scale > 0.0:
             kernel.add_normals(self._secret, step, scale, unit, total)
             return
         if scale > 0.0:
@@ -165,6 +159,65 @@ class FastNoise:
 
     def margin(self, dimension: int, scale: float, clip: float) -> float:
         return 0.0
+
+
+def _box_muller(
+    words: NDArray[np.uint32], radius: NDArray[np.float32], angle: NDArray[np.float32], normals: NDArray[np.float32]
+) -> None:
+    """Turn random words (..., 2 pairs), which are used up, into normals (..., 2, pairs)."""
+    pairs = radius.shape[-1]
+    high, low = words[..., :pairs], words[..., pairs:]
+    cosine, sine = normals[..., 0, :], normals[..., 1, :]
+    np.copyto(radius, high, casting="unsafe")
+    small = np.nonzero(high < 2**24)  # single precision holds no more bits of larger ones
+    few = radius[small] + (low[small] & np.uint32(255)) * np.float32(2.0**-8)
+    radius[small] = few + np.float32(2.0**-9)
+    radius *= np.float32(2.0**-32)
+    np.log(radius, out=radius)
+    radius *= np.float32(-2.0)
+    np.sqrt(radius, out=radius)
+    low >>= np.uint32(8)
+    np.copyto(angle, low.view(np.int32), casting="unsafe")  # 24 bits: signed numbers are cast faster
+    angle *= np.float32(2.0 * math.pi / 2.0**24)
+    np.cos(angle, out=cosine)
+    np.sin(angle, out=sine)
+    cosine *= radius
+    sine *= radius
+
+
+class NoiseStack:
+    """The noises of several runs of one model: each adds what it would add alone, in fewer calls where numpy draws."""
+
+    def __init__(self, noises: Sequence[Noise], scales: Sequence[float], units: Sequence[float]) -> None:
+        self._noises, self._scales, self._units = list(noises), list(scales), list(units)
+        drawn = [noise for noise in noises if isinstance(noise, FastNoise) and not noise.compiled]
+        together = len(drawn) == len(self._noises) > 1 and all(scale > 0.0 for scale in scales)
+        self._drawn = drawn if together else []
+        self._block = -1
+        if self._drawn:
+            self._per_block, self._dimension, pairs = self._drawn[0].layout
+            self._words = np.empty((len(drawn), 2 * pairs), np.uint32)
+            self._radius, self._angle = np.empty((2, len(drawn), pairs), np.float32)
+            self._normals = np.empty((len(drawn), 2, pairs), np.float32)
+            self._scaled = np.empty((len(drawn), self._dimension), np.float32)
+
+    def add(self, totals: Floats, step: int) -> None:
+        """Add to every row of ``totals`` the noise of its run, then multiply it by its unit."""
+        if not self._drawn:
+            for noise, row, scale, unit in zip(self._noises, totals, self._scales, self._units, strict=True):
+                noise.add(row, scale, step, unit)
+            return
+        block, place = divmod(step, self._per_block)
+        if block != self._block:
+            for own, one in zip(self._words, self._drawn, strict=True):
+                own[:] = one.words(block)
+            _box_muller(self._words, self._radius, self._angle, self._normals)
+            self._block = block
+        start = place * self._dimension
+        normals = self._normals.reshape(len(totals), -1)[:, start : start + self._dimension]
+        np.multiply(normals, np.array(self._scales, np.float32)[:, None], out=self._scaled)
+        np.add(totals, self._scaled, out=totals)
+        totals *= np.array(self._units, totals.dtype)[:, None]
 
 
 class SecureNoise:

@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 from dptune.errors import InvalidInput
 from dptune.training._compiled import kernel
 from dptune.training._fixed_point import FixedPoint
+from dptune.training._layers import activate, drop_overflows, product, softmax_minus_label, square_rows, times_slope
+from dptune.training._shares import VANISHED
 from dptune.training.datasets import Dataset
-from dptune.training.models import Activation, Mlp
+from dptune.training.models import Mlp
 from dptune.training.noise import RunKey
 
 __all__ = ["NumpyEngine"]
@@ -56,6 +58,8 @@ class NumpyEngine:
         self._spans = [(s, e, *shape) for s, e, shape in zip([0, *ends], ends, self._shapes, strict=False)]
         self._tanh = model.nonlinearity.kind == "tanh"
         self._gathered = np.empty((0, model.features), self.dtype)
+        self._between: list[tuple[Floats, Floats]] = []
+        self._zeros = np.zeros(0, self.dtype)
         self._data: Dataset | None = None
         self._loaded = False
         self._views: list[tuple[Floats, list[list[Floats]]]] = []
@@ -63,7 +67,7 @@ class NumpyEngine:
         self._room = np.empty(0, np.uint8)
         self._fixed: FixedPoint | None = None
         self._x = np.empty((0, model.features), self.dtype)
-        self._square = np.empty(0, self.dtype)
+        self._vanished = self.dtype(VANISHED)
         self._y = np.empty(0, np.int64)
 
     def start(self, key: RunKey) -> Floats:
@@ -100,11 +104,12 @@ class NumpyEngine:
             return
         self._loaded = True
         if self.compiled:
-            self._x = np.ascontiguousarray(self._data.x, dtype=self.dtype)
+            with np.errstate(over="ignore"):  # a feature too large for single precision: that record will be dropped
+                self._x = np.ascontiguousarray(self._data.x, dtype=self.dtype)
             self._packed = _packed(self._data, self._x, self._y)
             self._room = np.empty(kernel.mlp_room(self._widths, self._packed is not None), np.uint8)
         else:
-            self._x, self._square = _with_ones(self._data, self.dtype)
+            self._x = _complete(self._data, self.dtype)
 
     def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
@@ -133,39 +138,40 @@ class NumpyEngine:
         cuts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
         weights = list(zip(self._stacked(parameters), cuts, strict=True))
         activation = self.model.nonlinearity
-        inputs, squares = [self._gather(index)], [self._square[index]]
+        rows, rooms = self._gather(index), self._hidden_rows(len(index))
+        inputs, squares = [rows[:, :-2]], [rows[:, -2]]
         for place, width in enumerate(self.model.hidden):
-            values = np.empty((len(index), width + 1), self.dtype)
-            values[:, -1] = 0.0
+            values, zeros = rooms[place][0], self._zeros[: len(index) * (width + 1)]
             for blocks, own in weights:
-                np.matmul(inputs[-1][own], blocks[place], out=values[own, :-1])
-            _activate(activation, values)
+                product(inputs[-1][own], blocks[place], values[own, :-1])
+            activate(activation, values, zeros.reshape(values.shape))
             values[:, -1] = 1.0
             inputs.append(values)
-            squares.append(_square_rows(values))
+            squares.append(square_rows(values))
         top = np.empty((self.model.classes, len(index)), self.dtype)  # few classes: records last
         for blocks, own in weights:
-            np.matmul(blocks[-1].T, inputs[-1][own].T, out=top[:, own])
-        _softmax_minus_label(top[None], self._y[index][None])
-        deltas, square = [np.ascontiguousarray(top.T)], squares[-1] * np.square(top).sum(axis=0)
+            np.matmul(np.ascontiguousarray(blocks[-1].T), inputs[-1][own].T, out=top[:, own])
+        softmax_minus_label(top[None], rows[None, :, -1])
+        deltas, square = [np.ascontiguousarray(top.T)], squares[-1] * (np.square(top).sum(axis=0) + self._vanished)
         for place in range(len(self.model.hidden) - 1, -1, -1):
-            delta = np.empty_like(inputs[place + 1])  # its last column stays zero
+            delta = rooms[place][1]
             delta[:, -1] = 0.0
             for blocks, own in weights:
-                np.matmul(deltas[-1][own, : blocks[place + 1].shape[1]], blocks[place + 1][:-1].T, out=delta[own, :-1])
-            _times_slope(activation, delta, inputs[place + 1])
-            square += squares[place] * _square_rows(delta)
+                back = blocks[place + 1][:-1].T
+                product(deltas[-1][own, : len(back)], back, delta[own, :-1])
+            times_slope(activation, delta, inputs[place + 1])
+            square += squares[place] * (square_rows(delta) + self._vanished)
             deltas.append(delta)
         norm = np.sqrt(square, out=square)
         if not np.isfinite(norm).all():
-            _drop_overflows(norm, [*inputs, *deltas])
+            drop_overflows(norm, [*inputs, *deltas])
         limit = np.repeat(clips.astype(self.dtype), sizes) if np.ptp(clips) else self.dtype(clips[0])
         factor = (limit / np.maximum(norm, limit))[:, None]
         sums = list(zip(self._stacked(out), cuts, strict=True))
         for place, delta in enumerate(reversed(deltas)):
             np.multiply(delta, factor, out=delta)
             for blocks, own in sums:
-                np.matmul(inputs[place][own].T, delta[own, : blocks[place].shape[1]], out=blocks[place])
+                product(inputs[place][own].T, delta[own, : blocks[place].shape[1]], blocks[place])
 
     def _regressions(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Softmax regressions as a stack: each is too small to be worth the calls."""
@@ -176,12 +182,13 @@ class NumpyEngine:
             index[row, : len(batch)] = batch
             valid[row, : len(batch)] = 1.0
         shape = (stack, self.model.features + 1, self.model.classes)
-        rows = self._gather(index.ravel()).reshape(stack, most, -1).transpose(0, 2, 1)
+        columns = self._gather(index.ravel()).reshape(stack, most, -1).transpose(0, 2, 1)
+        rows, squares, labels = columns[:, :-2], columns[:, -2], columns[:, -1]
         values = np.matmul(parameters.reshape(shape).transpose(0, 2, 1), rows)
-        _softmax_minus_label(values, self._y[index])
-        norm = np.sqrt(self._square[index] * np.square(values).sum(axis=1))
+        softmax_minus_label(values, labels)
+        norm = np.sqrt(squares * (np.square(values).sum(axis=1) + self._vanished))
         if not np.isfinite(norm).all():
-            _drop_overflows(norm, [rows.transpose(0, 2, 1), values.transpose(0, 2, 1)])
+            drop_overflows(norm, [rows.transpose(0, 2, 1), values.transpose(0, 2, 1)])
         limit = clips.astype(self.dtype)[:, None]
         factor = valid * (limit / np.maximum(norm, limit))
         values *= factor[:, None, :]
@@ -206,7 +213,7 @@ class NumpyEngine:
         for place, block in enumerate(blocks):
             values = values @ block[:-1] + block[-1]
             if place + 1 < len(blocks):
-                _activate(self.model.nonlinearity, values)
+                activate(self.model.nonlinearity, values)
         return values
 
     def _stacked(self, flat: Floats) -> list[list[Floats]]:
@@ -224,10 +231,20 @@ class NumpyEngine:
 
     def _gather(self, index: Indices) -> Floats:
         if len(self._gathered) < index.size:
-            self._gathered = np.empty((index.size + index.size // 4, self.model.features + 1), self.dtype)
+            self._gathered = np.empty((index.size + index.size // 4, self._x.shape[1]), self.dtype)
         rows = self._gathered[: index.size]
         np.take(self._x, index, axis=0, out=rows, mode="clip")
         return rows
+
+    def _hidden_rows(self, count: int) -> list[tuple[Floats, Floats]]:
+        """Room for outputs and derivatives of every hidden layer (and a last column), kept from step to step."""
+        widths = [width + 1 for width in self.model.hidden]
+        if not self._between or len(self._between[0][0]) < count:
+            most = count + count // 4
+            shapes = [(most, width) for width in widths]
+            self._between = [(np.empty(shape, self.dtype), np.empty(shape, self.dtype)) for shape in shapes]
+            self._zeros = np.zeros(most * max(widths), self.dtype)
+        return [(values[:count], deltas[:count]) for values, deltas in self._between]
 
 
 def _packed(data: Dataset, x: Floats, y: Indices) -> Any:
@@ -238,14 +255,18 @@ def _packed(data: Dataset, x: Floats, y: Indices) -> Any:
     return kept["packed"]
 
 
-def _with_ones(data: Dataset, dtype: type[np.floating[Any]]) -> tuple[Floats, Floats]:
-    """Records with a last feature of one, for the biases, and their squared norms. Made once for a data set."""
+def _complete(data: Dataset, dtype: type[np.floating[Any]]) -> Floats:
+    """Records with all that a step needs of them in one place: features, a one for the biases, the squared norm of
+    both, and the label. Made once for a data set."""
     kept = _KEPT.setdefault(data, {})
     if dtype not in kept:
-        x = np.ones((len(data), data.x.shape[1] + 1), dtype)
-        x[:, :-1] = data.x
-        kept[dtype] = x, np.einsum("nd,nd->n", x, x)
-    found: tuple[Floats, Floats] = kept[dtype]
+        x = np.ones((len(data), data.x.shape[1] + 3), dtype)
+        with np.errstate(over="ignore"):  # a record that is too large will be dropped
+            x[:, :-3] = data.x
+            x[:, -2] = np.einsum("nd,nd->n", x[:, :-2], x[:, :-2])
+        x[:, -1] = data.y
+        kept[dtype] = x
+    found: Floats = kept[dtype]
     return found
 
 
@@ -259,53 +280,3 @@ def _suits_kernel(model: Mlp) -> bool:
 def _faster_compiled(model: Mlp) -> bool:
     """A stack of regressions with a few outputs leaves most lanes of the kernel empty."""
     return bool(model.hidden) or model.classes > 4
-
-
-def _activate(activation: Activation, values: Floats) -> None:
-    if activation.kind == "relu":
-        np.maximum(values, 0.0, out=values)
-    elif activation.kind == "tanh":
-        np.tanh(values, out=values)
-    else:  # scale * sigmoid(t x) - offset = scale/2 * tanh(t x / 2) + scale/2 - offset
-        values *= 0.5 * activation.temperature
-        np.tanh(values, out=values)
-        values *= 0.5 * activation.scale
-        values += 0.5 * activation.scale - activation.offset
-
-
-def _times_slope(activation: Activation, delta: Floats, output: Floats) -> None:
-    """Multiply ``delta`` by the activation's derivative, given the activation's output."""
-    if activation.kind == "relu":
-        delta *= output > 0.0
-    elif activation.kind == "tanh":
-        delta *= 1.0 - output * output
-    else:
-        sigmoid = (output + activation.offset) * (1.0 / activation.scale)
-        delta *= (activation.scale * activation.temperature) * sigmoid * (1.0 - sigmoid)
-
-
-def _square_rows(values: Floats) -> Floats:
-    """The squared norm of every row."""
-    if hasattr(np, "vecdot"):  # since numpy 2.0
-        return np.asarray(np.vecdot(values, values))
-    return np.asarray(np.einsum("ru,ru->r", values, values))
-
-
-def _drop_overflows(norm: Floats, rows: list[Floats]) -> None:
-    """Let records whose gradient overflows contribute zero: an infinite sum has no sensitivity."""
-    bad = ~np.isfinite(norm)
-    norm[bad] = 0.0
-    for values in rows:
-        values[bad] = 0.0
-
-
-def _softmax_minus_label(logits: Floats, labels: Indices) -> None:
-    """Turn logits (stack, class, record) into the derivative of the cross-entropy, in place."""
-    stack, classes, records = logits.shape
-    logits -= logits.max(axis=1, keepdims=True)
-    np.exp(logits, out=logits)
-    logits /= logits.sum(axis=1, keepdims=True)
-    rows = np.arange(stack)[:, None] * classes + labels
-    rows *= records
-    rows += np.arange(records)
-    logits.reshape(-1)[rows.ravel()] -= 1.0

@@ -31,7 +31,7 @@ class PoissonSampler:
         self._steps = int(max(1, min(1024, steps, _BLOCK // max(1.0, records * rate))))
         self._block = -1
         self._heads = np.empty(0, np.int64)
-        self._ends = np.zeros(self._steps + 1, np.int64)
+        self._ends = [0] * (self._steps + 1)
 
     def batch(self, step: int) -> NDArray[np.int64]:
         """Indices of the records drawn for ``step`` in increasing order, possibly none."""
@@ -56,7 +56,7 @@ class PoissonSampler:
             parts.append(places)
             last = int(places[-1])
         self._heads = np.concatenate(parts)
-        self._ends = np.searchsorted(self._heads, self._records * np.arange(self._steps + 1))
+        self._ends = np.searchsorted(self._heads, self._records * np.arange(self._steps + 1)).tolist()
 
 
 def _gaps(rng: np.random.Generator, rate: float, count: int) -> NDArray[np.int64]:
