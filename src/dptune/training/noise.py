@@ -169,7 +169,8 @@ def _box_muller(
     high, low = words[..., :pairs], words[..., pairs:]
     cosine, sine = normals[..., 0, :], normals[..., 1, :]
     np.copyto(radius, high, casting="unsafe")
-    small = np.nonzero(high < 2**24)  # single precision holds no more bits of larger ones
+    # Of larger ones single precision holds no more bits. (A search in two dimensions would take ten times as long.)
+    small = np.unravel_index(np.flatnonzero(high < 2**24), high.shape)
     few = radius[small] + (low[small] & np.uint32(255)) * np.float32(2.0**-8)
     radius[small] = few + np.float32(2.0**-9)
     radius *= np.float32(2.0**-32)
@@ -190,6 +191,8 @@ class NoiseStack:
 
     def __init__(self, noises: Sequence[Noise], scales: Sequence[float], units: Sequence[float]) -> None:
         self._noises, self._scales, self._units = list(noises), list(scales), list(units)
+        self._scale_column = np.array(scales, np.float32)[:, None]
+        self._unit_column = np.array(units)[:, None]
         drawn = [noise for noise in noises if isinstance(noise, FastNoise) and not noise.compiled]
         together = len(drawn) == len(self._noises) > 1 and all(scale > 0.0 for scale in scales)
         self._drawn = drawn if together else []
@@ -215,9 +218,9 @@ class NoiseStack:
             self._block = block
         start = place * self._dimension
         normals = self._normals.reshape(len(totals), -1)[:, start : start + self._dimension]
-        np.multiply(normals, np.array(self._scales, np.float32)[:, None], out=self._scaled)
+        np.multiply(normals, self._scale_column, out=self._scaled)
         np.add(totals, self._scaled, out=totals)
-        totals *= np.array(self._units, totals.dtype)[:, None]
+        totals *= self._unit_column.astype(totals.dtype)
 
 
 class SecureNoise:
