@@ -36,7 +36,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/federated.py
 	@if [ -z "$$DPTUNE_DATA" ]; then echo "no training benchmarks: set DPTUNE_DATA (docs/training.md)"; else \
 	  $(BIN)/python benchmarks/training.py && $(BIN)/python benchmarks/executors.py && \
-	  for what in compare table tune; do $(BIN)/python benchmarks/training_accuracy.py $$what || exit 1; done; fi
+	  for what in compare table tune secure; do $(BIN)/python benchmarks/training_accuracy.py $$what || exit 1; done; fi
 	$(BIN)/python benchmarks/audit.py
 
 docs: $(VENV)/.dev

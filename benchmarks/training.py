@@ -1,13 +1,15 @@
 """Speed of private training against Opacus: time per step, interleaved, two processes with one thread each.
 
-    DPTUNE_DATA=... python benchmarks/training.py [--rounds 7] [--tasks cnn,mlp,tabular,logistic]
+    DPTUNE_DATA=... python benchmarks/training.py [--rounds 7] [--tasks cnn,mlp,tabular,logistic] [--instructions v3]
 
 Every figure is the median over rounds of processor time per step (wall time in brackets: it also counts what other
 programs take); in each round every contestant runs one after the other in the same process, while the second process
 does the same, as two workers of a tuner would. 'hooks' is the plain loop of Opacus' tutorial; 'functorch' and 'ghost'
 are its other modes. Ours includes sampling, gathering, noise and the optimiser; rows called 'numpy' and 'torch' use no
-compiled code of ours; small models are timed as stacks of eight candidates, per candidate. Memory is how far a process
-of its own rises above data and libraries during five steps.
+compiled code of ours; '(no zeros left out)' is the compiled pass on records that were not packed; small models are
+timed as stacks of eight candidates, per candidate. Memory is how far a process of its own rises above data and
+libraries during five steps. With --instructions the compiled rows use a plainer instruction set than the best one here
+(base: what every x86-64 has, v3: AVX2), as on machines that have no better.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from unittest import mock
 
 import numpy as np
 
-from dptune.training import Mlp, RunKey, Settings, descend, engine_for, load, noise, optimizers, softmax
+from dptune.training import Mlp, RunKey, Settings, descend, engine_for, load, noise, numpy_engine, optimizers, softmax
 from dptune.training._compiled import kernel
 from dptune.training.datasets import Dataset, data_root
 from dptune.training.dpsgd import Engine
@@ -157,6 +159,15 @@ def noise_alone(kind: Any, dimension: int) -> Runner:
     return run
 
 
+def unpacked(task: Task, stack: int) -> Runner:
+    """The compiled pass of an MLP with the zeros of its records."""
+    copied = replace(task, data=Dataset(task.data.x, task.data.y, task.data.classes))
+    engine = NumpyEngine(task.model, compiled=True)
+    with mock.patch.object(numpy_engine, "_SPARSE", -1.0):
+        engine.bind(copied.data)
+    return ours(copied, engine, stack=stack)
+
+
 def contestants(name: str) -> dict[str, Callable[[], Runner]]:
     """Everything that is timed for a task."""
     one = task(name)
@@ -169,18 +180,25 @@ def contestants(name: str) -> dict[str, Callable[[], Runner]]:
         found["torch, fast noise"] = lambda: ours(one, engine_for(model, engine="torch"), stack=1, pure=True)
     found["numpy, fast noise"] = lambda: ours(one, make(model, compiled=False), stack=stack, pure=True)
     found["compiled, fast noise"] = lambda: ours(one, make(model), stack=stack)
+    if isinstance(model, Mlp) and model.hidden and kernel is not None:
+        found["(no zeros left out)"] = lambda: unpacked(one, stack)
     found["numpy, secure noise"] = lambda: ours(
         one, make(model, double=True, compiled=False), stack=stack, secure=True, pure=True
     )
     found["compiled, secure noise"] = lambda: ours(one, make(model, double=True), stack=stack, secure=True)
+    if not isinstance(model, Mlp):
+        found["torch, secure noise"] = lambda: ours(
+            one, engine_for(model, engine="torch", double=True), stack=1, secure=True, pure=True
+        )
     dimension = make(model).dimension
     found["(fast noise alone)"] = lambda: noise_alone(FastNoise, dimension)
     found["(secure noise alone)"] = lambda: noise_alone(SecureNoise, dimension)
     return found
 
 
-def rise(name: str, label: str, queue: Any) -> None:
+def rise(name: str, label: str, instructions: str | None, queue: Any) -> None:
     """Megabytes by which a fresh process grows while it runs one contestant."""
+    use(instructions)
     makers = contestants(name)
     if label.startswith(("opacus", "torch")):
         importlib.import_module("opacus")  # libraries do not count
@@ -196,8 +214,15 @@ def _memory(name: str) -> float:
     return next(float(line.split()[1]) / 1024 for line in lines if line.startswith(name))
 
 
-def measure(name: str, rounds: int, queue: Any, ready: Any) -> None:
+def use(instructions: str | None) -> None:
+    """Let the kernel use a plainer instruction set."""
+    if instructions is not None:
+        kernel.instructions(instructions)
+
+
+def measure(name: str, rounds: int, instructions: str | None, queue: Any, ready: Any) -> None:
     """One worker process: medians of processor and wall time."""
+    use(instructions)
     times: dict[str, list[tuple[float, float]]] = {}
     chunk = {}
     found = {label: make() for label, make in contestants(name).items()}
@@ -268,21 +293,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tasks", default="cnn,mlp,tabular,logistic")
+    parser.add_argument("--instructions", choices=None if kernel is None else kernel.instructions())
     options = parser.parse_args()
     data_root()  # says what is missing before anything starts
-    print(machine())
+    print(machine() + (f", instructions {options.instructions}" if options.instructions else ""))
     context = mp.get_context("spawn")
     for name in options.tasks.split(","):
         queue, ready = context.Queue(), context.Barrier(2)
-        workers = [context.Process(target=measure, args=(name, options.rounds, queue, ready)) for _ in range(2)]
+        given = (name, options.rounds, options.instructions, queue, ready)
+        workers = [context.Process(target=measure, args=given) for _ in range(2)]
         for worker in workers:
             worker.start()
         answers = [queue.get() for _ in workers]
         for worker in workers:
             worker.join()
         memory = {}
-        for label in [label for label in answers[0][0] if "alone" not in label]:
-            alone = context.Process(target=rise, args=(name, label, queue))
+        for label in [label for label in answers[0][0] if not label.startswith("(")]:
+            alone = context.Process(target=rise, args=(name, label, options.instructions, queue))
             alone.start()
             memory[label] = queue.get()
             alone.join()
