@@ -125,6 +125,31 @@ def test_a_record_that_overflows_contributes_nothing(compiled: bool) -> None:
     np.testing.assert_allclose(out, rest, rtol=1e-5, atol=1e-6)
 
 
+def test_no_share_of_a_fast_sum_is_longer_than_a_small_clip_norm(compiled: bool) -> None:
+    """Huge inputs of dense layers with derivatives so small that scaling would round them away or up."""
+    engine = FusedEngine(dp_hypo_cnn(), compiled=compiled)
+    wild = np.zeros((1, 26_010), np.float32)
+    wild[0, 9232], wild[0, 25_648], wild[0, 25_680] = (
+        3.4e38,
+        1.0,
+        1e-30,
+    )  # biases of layers 2 and 3, a weight of layer 4
+    starts = [wild, engine.start(RunKey.rehearsal(1))[None]]
+    x = np.concatenate(
+        [np.zeros((1, 784)), np.random.default_rng(3).random((10, 784)) * np.logspace(30, 39, 10)[:, None]]
+    )
+    out, worst = np.empty((1, 26_010), np.float32), 0.0
+    for parameters in starts:
+        for label in range(10):
+            engine.bind(Dataset(x, np.full(11, label), 10))
+            for record in range(11):
+                for clip in (1e-6, 1e-3):
+                    with np.errstate(all="ignore"):
+                        engine.clipped_sums(parameters, [np.array([record])], np.array([clip]), out)
+                    worst = max(worst, float(np.linalg.norm(out.astype(np.float64))) / clip)
+    assert worst <= 1.0 + 1e-5
+
+
 def single(engine: FusedEngine, p: np.ndarray, index: np.ndarray, limit: float, lattice: float) -> np.ndarray:
     """The shares of single records."""
     shares = np.empty((len(index), engine.dimension))

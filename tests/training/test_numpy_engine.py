@@ -163,6 +163,40 @@ def test_no_share_is_longer_than_a_small_clip_norm(compiled: bool, hidden: tuple
     assert 0.9 < worst <= 1.0 + 1e-5
 
 
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("hidden", [(49, 64), (64, 64), (16,)])
+@pytest.mark.parametrize("filled", [1.0, 0.1])
+def test_parameters_that_are_not_finite_give_empty_sums(hidden: tuple[int, ...], filled: float) -> None:
+    """Which products are left out depends on all records; without this rule 0 times infinity would, too."""
+    engine = NumpyEngine(Mlp(20, 2, hidden, "relu"), compiled=True)
+    engine.bind(records(100, 2, 20, filled=filled))
+    out = np.empty((1, engine.dimension), np.float32)
+    for bad in (np.inf, -np.inf, np.nan):
+        for place in (0, engine.dimension // 2, engine.dimension - 1):
+            parameters = np.random.default_rng(6).normal(size=(1, engine.dimension)).astype(np.float32)
+            engine.clipped_sums(parameters, [np.arange(100)], np.ones(1), out)
+            assert np.isfinite(out).all()
+            assert out.any()
+            parameters[0, place] = bad
+            engine.clipped_sums(parameters, [np.arange(100)], np.ones(1), out)
+            assert not out.any()
+
+
+@pytest.mark.usefixtures("instruction_set")
+def test_padding_is_never_active() -> None:
+    """49 units are padded to 64, which become NaN for a record that overflows; weights end with unit 49."""
+    model, data = Mlp(5, 2, (49, 64), "relu"), records(40, 2)
+    wild = data.x.copy()
+    wild[7] = 1e39
+    engine, out, rest = NumpyEngine(model, compiled=True), *np.empty((2, 1, model.dimension), np.float32)
+    engine.bind(Dataset(wild, data.y, 2))
+    parameters = engine.start(RunKey.rehearsal(1))[None]
+    engine.clipped_sums(parameters, [np.arange(40)], np.ones(1), out)
+    engine.clipped_sums(parameters, [np.delete(np.arange(40), 7)], np.ones(1), rest)
+    assert np.isfinite(out).all()
+    np.testing.assert_allclose(out, rest, rtol=1e-5, atol=1e-6)
+
+
 def test_starts_differ_between_runs_and_repeat_within_one() -> None:
     engine = NumpyEngine(Mlp(5, 3, (4,)))
     one, again, other = (engine.start(RunKey.rehearsal(seed)) for seed in (1, 1, 2))

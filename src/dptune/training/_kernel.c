@@ -74,6 +74,12 @@ typedef struct {
     uint32_t size[BLOCK], at[BLOCK];
 } Mlp;
 
+static long parameters_of(const Mlp *m) {
+    long count = 0;
+    for (int l = 0; l < m->layers; l++) count += (m->width[l] + 1) * m->width[l + 1];
+    return count;
+}
+
 /* Read the widths; returns how many parameters there are, or zero with an error. */
 static Py_ssize_t widths_of(const Py_buffer *widths, Mlp *m) {
     Py_ssize_t floats = 0;

@@ -77,6 +77,7 @@
 #define go_back NAME(go_back)
 #define add_gradients NAME(add_gradients)
 #define copy_out NAME(copy_out)
+#define finite_all NAME(finite_all)
 #define mlp_sum NAME(mlp_sum)
 #define uints NAME(uints)
 #define half_uints NAME(half_uints)
@@ -254,6 +255,7 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 #undef go_back
 #undef add_gradients
 #undef copy_out
+#undef finite_all
 #undef mlp_sum
 #undef uints
 #undef half_uints

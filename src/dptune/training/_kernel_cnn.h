@@ -307,8 +307,10 @@ PART double backward(Work *w, const float *image, int r) {
         store(w->gb2 + h, sum);
     }
     norm += square(w->gb1, 16) + square(w->gb2, 32);
-    norm += (wide_square(w->p2[r], P2) + 1) * wide_square(w->d3[r], 32);
-    return norm + (wide_square(w->h[r], 32) + 1) * wide_square(w->out[r], 16);
+    const double inputs = wide_square(w->p2[r], P2) + 1, hidden = wide_square(w->h[r], 32) + 1;
+    /* Inputs beyond 2^64 would make a clipped gradient of derivatives that are too small for their last bits. */
+    if (!(isfinite((float)inputs) && isfinite((float)hidden))) return INFINITY;
+    return norm + inputs * wide_square(w->d3[r], 32) + hidden * wide_square(w->out[r], 16);
 }
 
 /* Add the dense layers' gradients of n records whose derivatives are already scaled. */

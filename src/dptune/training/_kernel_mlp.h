@@ -88,7 +88,7 @@ INLINE void spread(const float *bias, float *z, long n, long width) {
 
 /* The activation of every unit; length = 1 + its squared norm for every record. For relu also which units are active
  * (`words` a record); returns how many of them. */
-INLINE long activate(float *z, float *length, uint64_t *active, long words, long n, long width, int tanh_) {
+INLINE long activate(float *z, float *length, uint64_t *active, long words, long n, long units, long width, int tanh_) {
     const vec zero = {0};
     long count = 0;
     for (long r = 0; r < n; r++, z += width) {
@@ -108,6 +108,7 @@ INLINE long activate(float *z, float *length, uint64_t *active, long words, long
                 squares += v * v;
             }
             if (tanh_) continue;
+            if (units - first < 64) word &= ((uint64_t)1 << (units - first)) - 1; /* padding may be NaN: never active */
             active[r * words + first / 64] = word;
             count += __builtin_popcountll(word);
         }
@@ -338,7 +339,8 @@ INLINE void go_forward(const Packed *packed, Mlp *m, long n) {
             multiply(m->a[l], step, 1, m->use_w[l], wide, z, wide, n, wide, m->width[l]);
         }
         if (l < last)
-            m->count[l + 1] = activate(z, m->length[l + 1], m->active[l + 1], m->words[l + 1], n, wide, m->tanh_);
+            m->count[l + 1] = activate(z, m->length[l + 1], m->active[l + 1], m->words[l + 1], n, m->width[l + 1], wide,
+                                       m->tanh_);
     }
 }
 
@@ -419,10 +421,23 @@ INLINE void copy_out(const Mlp *m, float *sum) {
     }
 }
 
+INLINE int finite_all(const float *p, long n) {
+    vec sum = {0};
+    long i = 0;
+    for (; i + LANES <= n; i += LANES) sum += load(p + i) - load(p + i);
+    float rest = total(sum);
+    for (; i < n; i++) rest += p[i] - p[i];
+    return rest == 0;
+}
+
 /* Widths: inputs, hidden..., classes. Works on blocks of records; `m` was laid out by plan(). Inputs come from `x`, or
  * from `packed` if that is given. */
 static void mlp_sum(const float *p, const float *x, const Packed *packed, const int64_t *y, const int64_t *index,
                     int64_t count, float clip, float *sum, Mlp *m) {
+    if (!finite_all(p, parameters_of(m))) { /* 0 times infinity: who is left out would depend on the company */
+        memset(sum, 0, (size_t)parameters_of(m) * sizeof(float));
+        return;
+    }
     lay_out(p, sum, m);
     for (int64_t first = 0; first < count; first += m->block, index += m->block) {
         const long n = count - first < m->block ? count - first : m->block;

@@ -129,7 +129,8 @@ class FusedEngine:
             )
         if data is not self._data:
             self._data = data
-            self._x = np.ascontiguousarray(data.x, dtype=self._inner)
+            with np.errstate(over="ignore"):  # a record that is too large for single precision will be dropped
+                self._x = np.ascontiguousarray(data.x, dtype=self._inner)
             self._y = np.ascontiguousarray(data.y, dtype=np.int64)
 
     def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:

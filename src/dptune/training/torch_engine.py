@@ -138,7 +138,8 @@ class TorchEngine:
         """Take the records that later calls refer to by index."""
         if data is not self._data:
             self._data = data
-            self._x = torch.from_numpy(np.ascontiguousarray(data.x, dtype=self.dtype))
+            with np.errstate(over="ignore"):  # a record that is too large for single precision will be dropped
+                self._x = torch.from_numpy(np.ascontiguousarray(data.x, dtype=self.dtype))
             self._y = torch.from_numpy(data.y)
             outputs = self.logits(np.array(self._flat.numpy()), np.zeros((1, data.x.shape[1])))
             if outputs.shape != (1, data.classes):
