@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -12,6 +13,19 @@ from dptune.training._compiled import kernel
 SETS = ["base", "v3", "v4"]
 
 
+@contextmanager
+def _using(name: str) -> Iterator[None]:
+    """The kernel with one of its instruction sets; the test is skipped where there is none."""
+    names = () if kernel is None else kernel.instructions()
+    if name not in names:
+        pytest.skip(f"this machine has no {name}" if names else "the kernel was not compiled")
+    _use(name)
+    try:
+        yield
+    finally:
+        _use(names[-1])
+
+
 def _use(name: str) -> None:
     fused_engine._same_in_every_place.cache_clear()
     kernel.instructions(name)
@@ -19,15 +33,9 @@ def _use(name: str) -> None:
 
 @pytest.fixture(params=SETS)
 def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The kernel with one of its instruction sets; skipped where there is none."""
-    if kernel is None:
-        pytest.skip("the kernel was not compiled")
-    names = kernel.instructions()
-    if request.param not in names:
-        pytest.skip(f"this machine has no {request.param}")
-    _use(request.param)
-    yield request.param
-    _use(names[-1])
+    """The name of the instruction set that the kernel uses."""
+    with _using(request.param):
+        yield request.param
 
 
 @pytest.fixture(params=["numpy", *SETS])
@@ -36,11 +44,5 @@ def compiled(request: pytest.FixtureRequest) -> Iterator[bool]:
     if request.param == "numpy":
         yield False
         return
-    if kernel is None:
-        pytest.skip("the kernel was not compiled")
-    names = kernel.instructions()
-    if request.param not in names:
-        pytest.skip(f"this machine has no {request.param}")
-    _use(request.param)
-    yield True
-    _use(names[-1])
+    with _using(request.param):
+        yield True

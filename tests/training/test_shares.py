@@ -62,11 +62,11 @@ def test_sums_are_exact_modulo_a_power_of_two() -> None:
 
 
 def test_batches_of_any_size_are_summed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of three records of about 2^50 steps each; the sum of more than three leaves the doubles' whole numbers."""
     monkeypatch.setattr(_shares, "_PART", 3)
-    share = np.array([2.0**51 + 1, -3.0])
-    for size in range(12):
-        total = total_steps(np.arange(size), lambda part: share * len(part) % 2.0**52)
-        whole = [3 * (size // 3), size % 3]
-        exact = sum(int((2**51 + 1) * n % 2**52) for n in [3] * (whole[0] // 3) + [whole[1]])
-        if size > 3:
-            assert int(total[0]) == (exact + 2**52) % 2**53 - 2**52
+    share = 2**50 + 1
+    for size in range(30):
+        total = total_steps(np.arange(size), lambda part: np.array([float(share * len(part)), -3.0 * len(part)]))
+        wraps = size > 3  # one part is within the bits and stays as it is
+        assert int(total[0]) == ((size * share + 2**52) % 2**53 - 2**52 if wraps else size * share)
+        assert int(total[1]) == -3 * size
