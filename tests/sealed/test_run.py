@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import math
 import stat
 import sys
 import threading
 import time
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,22 +79,40 @@ def test_a_run_releases_the_winner_and_its_true_statement(tmp_path: Path, ledger
     assert ledger.status("icu").charges == 1
 
 
-class Refusing(ToyTrainer):
-    """Knows without any record that it cannot train, and says so loudly."""
+@dataclass(frozen=True)
+class Choosy(ToyTrainer):
+    """Knows without any record what it cannot train, and says so loudly."""
+
+    below: float = math.inf
+    error: type[Exception] = InvalidInput
 
     def check(self, params: Any, data: Any) -> None:
         print("asked once more")
-        raise InvalidInput(f"no model for {len(data)} numbers.")
+        if params["x"] < self.below:
+            raise self.error(f"no model for {len(data)} numbers.")
 
 
+@pytest.mark.parametrize("error", [InvalidInput, RuntimeError])
 def test_a_trainer_that_cannot_train_is_refused_before_the_charge(
-    tmp_path: Path, ledger: Ledger, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, ledger: Ledger, capsys: pytest.CaptureFixture[str], error: type[Exception]
 ) -> None:
     with pytest.raises(InvalidInput, match="no model for 40 numbers"):
-        _go(toy_plan(count=4), Refusing(), tmp_path / "run", ledger=ledger, dataset="icu")
+        _go(toy_plan(count=4), Choosy(error=error), tmp_path / "run", ledger=ledger, dataset="icu")
     assert not (tmp_path / "run").exists()
     assert ledger.status("icu").charges == 0
-    assert capsys.readouterr() == ("", "")  # how often it was asked tells how many trials there are
+    assert capsys.readouterr() == ("", "")
+
+
+def test_whether_a_run_is_refused_does_not_depend_on_its_own_draw(tmp_path: Path, monkeypatch: Any) -> None:
+    """It would tilt the law of the number of runs. Candidates lie between 1 and 2; half of them cannot be trained."""
+    asked: list[float] = []
+    monkeypatch.setattr(Choosy, "check", lambda self, params, data: asked.append(params["x"]))
+    for seed in range(3):
+        _go(toy_plan(count=4), Choosy(), tmp_path / str(seed), seed=seed, data_is="synthetic")
+    assert len(set(asked)) == 4  # the same four candidates every time
+    monkeypatch.undo()
+    for seed in range(3):  # not refused for some of them
+        _go(toy_plan(count=4), Choosy(below=1.5), tmp_path / f"half {seed}", seed=seed, data_is="synthetic")
 
 
 def test_the_order_is_vault_then_charge_then_training(

@@ -16,7 +16,7 @@ SETS = ["base", "v3", "v4"]
 @contextmanager
 def _using(name: str) -> Iterator[None]:
     """The kernel with one of its instruction sets; the test is skipped where there is none."""
-    names = () if kernel is None else kernel.instructions()
+    names: tuple[str, ...] = () if kernel is None else kernel.instructions()
     if name not in names:
         pytest.skip(f"this machine has no {name}" if names else "the kernel was not compiled")
     _use(name)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from dptune.accounting import Cost
-from dptune.errors import Corrupt, InvalidInput
-from dptune.methods.base import Plan, plan_from_json
+from dptune.errors import Corrupt, DptuneError, InvalidInput
+from dptune.methods.base import Plan, Trial, plan_from_json
 from dptune.methods.lines import check_comparable
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.sealed._files import storage_errors, write_durable
@@ -126,15 +126,18 @@ def terms_of(vault: Vault) -> Terms:
         raise Corrupt(f"The vault in {vault.path.parent} is damaged. Restore the run folder from a backup.") from None
 
 
-def preflight(plan: Plan, trainer: Any, data: Any, randomness: Randomness) -> None:
+def preflight(plan: Plan, trainer: Any, data: Any) -> None:
     """The trainer must declare what the plan paid for, and take what it will be given, as far as it can tell without
-    looking at records (``check``); otherwise every trial would fail after the charge."""
-    check = getattr(trainer, "check", None)
-    with silence(Path(os.devnull)):  # what a trainer prints for every trial would tell how many there are
-        for trial in plan.start(randomness).ask()[:8]:
+    looking at records (``check``); otherwise every trial would fail after the charge.
+
+    It is asked about candidates from public randomness: a refusal that depended on the run's own draw would tilt the
+    law of the number of runs, because the more there are the likelier is one that is refused.
+    """
+    with silence(Path(os.devnull)):
+        trials = _public_trials(plan)
+        _check_models(trainer, trials, data)
+        for trial in trials:
             declared = trial.extra.get("cost")
-            if callable(check):
-                check(trial.params, data)
             if "line" in trial.extra:
                 check_comparable(trainer, trial)
             if declared is None:
@@ -146,3 +149,25 @@ def preflight(plan: Plan, trainer: Any, data: Any, randomness: Randomness) -> No
                 raise InvalidInput(
                     "The trainer declares another cost than the one in the plan; plan again with this trainer."
                 )
+
+
+def _public_trials(plan: Plan, most: int = 8) -> list[Trial]:
+    """Some trials of the plan that anybody could have drawn; a law of runs may give none at first."""
+    drawn = (plan.start(Randomness.rehearsal(seed)).ask() for seed in range(32))
+    return next((trials[:most] for trials in drawn if trials), [])
+
+
+def _check_models(trainer: Any, trials: list[Trial], data: Any) -> None:
+    """Refuse a trainer that cannot train any of these; one that cannot train some loses those trials alone."""
+    check, errors = getattr(trainer, "check", None), []
+    for trial in trials if callable(check) else ():
+        try:
+            check(trial.params, data)  # type: ignore[misc] # callable, as was just asked
+        except Exception as error:
+            errors.append(error)
+    if not errors or len(errors) < len(trials):
+        return
+    if isinstance(errors[0], DptuneError):
+        raise errors[0]
+    said = str(errors[0]).splitlines()[0] if str(errors[0]) else "no reason given"
+    raise InvalidInput(f"The trainer cannot make its model ({type(errors[0]).__name__}: {said}). Nothing was charged.")

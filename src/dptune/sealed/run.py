@@ -72,7 +72,7 @@ def run(
         release_at = public_time(release_at).isoformat()
     replay = "unknown" if rehearsal is None else str(load_release(Path(rehearsal)).details.get("replay", "unknown"))
     randomness = Randomness.fresh() if seed is None else Randomness.rehearsal(seed)
-    preflight(plan, trainer, data, randomness)
+    preflight(plan, trainer, data)
     name = dataset or str(getattr(data, "name", "") or "data")
     identity = secrets.token_hex(16)
     folder = Path(out) if out is not None else Path("dptune-runs") / f"{name}-{identity[:8]}"
