@@ -280,6 +280,7 @@ def report(name: str, answers: list[Any], memory: dict[str, float]) -> None:
     best = [min(v[k] for label, v in step.items() if label.startswith("opacus")) for k in range(2)]
     goal, over_best = GOALS[name]
     print(f"\n{name}: batch {BATCH}; goal {goal}x plain, {over_best}x best; floor {FLOORS[name]}x plain")
+    print(f"  {np.mean(task(name).data.x == 0.0):.0%} of the features are zero")
     print(f"  matrix-multiply limit of one core: {limit * 1e3:.3f} ms a step at {peak / 1e9:.0f} Gflop/s")
     for label, (processor, wall) in step.items():
         print(

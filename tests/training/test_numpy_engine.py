@@ -6,6 +6,8 @@ The reference is brute force: central differences of the loss in double precisio
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -195,6 +197,40 @@ def test_padding_is_never_active() -> None:
     engine.clipped_sums(parameters, [np.delete(np.arange(40), 7)], np.ones(1), rest)
     assert np.isfinite(out).all()
     np.testing.assert_allclose(out, rest, rtol=1e-5, atol=1e-6)
+
+
+GUARDED = """
+import ctypes, mmap, sys
+import numpy as np
+from dptune.training._compiled import kernel
+from dptune.training.datasets import Dataset
+from dptune.training.models import Mlp
+from dptune.training.numpy_engine import NumpyEngine
+
+kernel.instructions(sys.argv[1])
+page = mmap.PAGESIZE
+engine = NumpyEngine(Mlp(5, 2, (49, 64), "relu"), compiled=True)
+size = -(-4 * engine.dimension // page) * page
+room = mmap.mmap(-1, size + page)
+begin = ctypes.addressof(ctypes.c_char.from_buffer(room))
+assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(begin + size), page, mmap.PROT_READ * 0) == 0
+parameters = np.frombuffer(room, np.float32, engine.dimension, size - 4 * engine.dimension)[None]
+parameters[:] = np.random.default_rng(1).normal(size=parameters.shape)
+x = np.ones((40, 5))
+x[7] = 1e39
+engine.bind(Dataset(x, np.zeros(40, int), 2))
+engine.clipped_sums(parameters, [np.arange(40)], np.ones(1), np.empty_like(parameters))
+print("alive")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="protects a page by mprotect")
+def test_nothing_behind_the_parameters_is_read(instruction_set: str) -> None:
+    """A page that must not be touched lies behind them: a process that does dies."""
+    ended = subprocess.run(
+        [sys.executable, "-c", GUARDED, instruction_set], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "alive\n"), ended.stderr
 
 
 def test_starts_differ_between_runs_and_repeat_within_one() -> None:

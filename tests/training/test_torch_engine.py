@@ -206,7 +206,9 @@ def test_engine_a_equals_opacus_on_the_same_weights(model: Mlp, compiled: bool, 
 def test_the_papers_networks_equal_opacus(model: Cnn, count: int, sizes: list[int]) -> None:
     """Layers as in DP-HyPO, appendix E.1, and DP-Hype, appendix B.
 
-    Opacus' own norm over the 1.2 million parameters of DP-Hype's MNIST network errs by up to 1e-5, ours does not."""
+    All are compared with Opacus' per-record gradients clipped in double precision, and with its own sums; but not the
+    larger batches of DP-Hype's MNIST network, where its norm over 1.2 million parameters errs by about 1e-5."""
+    torch.manual_seed(0)
     module = build(model)
     assert sum(p.numel() for p in module.parameters()) == count
     data = records(300, features=model.features, classes=10)
@@ -220,7 +222,8 @@ def test_the_papers_networks_equal_opacus(model: Cnn, count: int, sizes: list[in
             else:
                 theirs, exact = opacus_sums(module, data, batch, clip)
                 assert relative(got, exact) < 1e-6
-                assert relative(got, theirs) < (1e-5 if count < 1e6 else 2e-5)
+                if size <= 17 or count < 1e6:
+                    assert relative(got, theirs) < 1e-5
     assert engine.mode == "bookkeeping"
 
 
