@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from dptune import Budget, Choice, Cost, Float, Poisson, RandomStopping, Space, run
 from dptune.executors import Processes
-from dptune.methods.base import Plan
+from dptune.methods.plan import Plan
 from dptune.sealed import Randomness, read_vault
 from dptune.training import Dataset, DpSgdTrainer, Settings, load, softmax
 from dptune.training._compiled import kernel

@@ -17,7 +17,6 @@ import numpy as np
 
 from dptune._validate import integer, real
 from dptune.accounting import DpSgd, Geometric, Runs
-from dptune.accounting.cost import cost_from_json
 from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.methods import (
     Adaptive,
@@ -33,6 +32,7 @@ from dptune.methods import (
     Vote,
 )
 from dptune.methods.models import flip_choices, threshold_choices, top_share, vote_choices
+from dptune.methods.voting import VotePlan
 from dptune.spaces import Candidates, Domain
 
 __all__ = ["Advice", "Compared", "choose", "compare", "default_validation", "public_records", "tune"]
@@ -179,11 +179,11 @@ def _explain(
         f"About {law.expected:g} configurations are tried in expectation; one of the best 5 % is among them with "
         f"probability {law.hit_probability(_TOP):.2f}."
     )
-    validation = plan.settings.get("validation") or plan.settings.get("inner", {}).get("settings", {}).get("validation")
-    if validation:
+    held = plan.validation
+    if held is not None and held.noise is not None:
         parts.append(
-            f"No public validation records were given, so a share of {validation['fraction']:g} of the tuning records "
-            f"is held back and scores are noised by {validation['noise'] / validation['denominator']:.2g}: paid on the "
+            f"No public validation records were given, so a share of {held.fraction:g} of the tuning records "
+            f"is held back and scores are noised by {held.noise / held.denominator:.2g}: paid on the "
             "side, at no extra epsilon."
         )
     parts.append(
@@ -212,10 +212,7 @@ class Compared:
 
 def _passes(plan: Plan) -> float:
     """Gradient evaluations per record of one training on everything."""
-    base = plan.settings.get("base") or plan.settings["final"]["base"]
-    if not base["kinds"]:
-        return 1.0
-    cost = cost_from_json(base["kinds"][0]["cost"])
+    cost = plan.run_costs[0]
     parts = getattr(cost, "parts", (cost,))
     found = [part.sampling_rate * part.steps for part in parts if isinstance(part, DpSgd)]
     return max(found, default=1.0)
@@ -253,8 +250,8 @@ def compare(
     kb = share * budget.epsilon * shards
     k = min(votes, count - 1)
 
-    def voted(plan: Plan) -> float:
-        chosen = vote_choices(uniform, clients, k, plan.settings["sigma"], _CLIENT_DEVIATION, rng)
+    def voted(plan: VotePlan) -> float:
+        chosen = vote_choices(uniform, clients, k, plan.sigma, _CLIENT_DEVIATION, rng)
         return top_share(uniform, chosen, _TOP)
 
     stopping = RandomStopping(candidates, runs)

@@ -19,6 +19,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dptune._codec import register_family
 from dptune._validate import integer, real
 from dptune.errors import InvalidInput
 
@@ -355,6 +356,10 @@ def space_from_json(data: Mapping[str, Any]) -> Domain:
         if isinstance(error, InvalidInput):
             raise
         raise InvalidInput(f"Not a space: {error}.") from None
+
+
+for _kind in (Space, Candidates):
+    register_family(_kind, lambda space: space.describe(), space_from_json)
 
 
 def from_optuna(source: Any) -> Space:

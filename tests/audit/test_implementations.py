@@ -24,8 +24,9 @@ from dptune.audit._targets_training import final_model, tiny_engine, watched_ite
 from dptune.audit.implementations import Target, check, fits_law
 from dptune.executors.base import Result, Task
 from dptune.methods import voting
-from dptune.methods.base import Plan, Search, Selection
 from dptune.methods.exact import Bits
+from dptune.methods.plan import Plan
+from dptune.methods.trial import Search, Selection
 from dptune.sealed.randomness import Randomness
 from dptune.training import dpsgd
 from dptune.training.noise import FastNoise

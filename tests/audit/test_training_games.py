@@ -21,7 +21,8 @@ from dptune.audit.tuning_games import TuningGame, play_tuning
 from dptune.errors import InvalidInput
 from dptune.executors import Processes
 from dptune.methods import Adaptive, NoisyBest, PrivateValidation, RandomStopping, Subset, Threshold, Vote
-from dptune.methods.base import Budget, Plan
+from dptune.methods.budget import Budget
+from dptune.methods.plan import Plan
 from dptune.sealed import Randomness, run
 from dptune.spaces import Float, Space
 from dptune.training import Dataset, DpSgdTrainer, Mlp, Settings, TrainedModel, softmax, trainer

@@ -19,7 +19,7 @@ from tests.sealed.toy import DATA, StackingTrainer, ToyTrainer
 
 from dptune.errors import InvalidInput
 from dptune.executors import Processes, Result, Session, Task, Work
-from dptune.methods.base import Trial
+from dptune.methods.trial import Trial
 
 
 def _work(vault: Path, trainer: Any) -> Work:

@@ -11,7 +11,6 @@ import pytest
 
 from dptune.accounting import (
     Binomial,
-    DiscreteGaussian,
     DpSgd,
     Geometric,
     Logarithmic,
@@ -38,7 +37,9 @@ from dptune.methods import (
     register_proposer,
     register_rule,
 )
-from dptune.methods.base import Method, Outcome, Trial
+from dptune.methods.plan import Method
+from dptune.methods.random_stopping import StoppingPlan
+from dptune.methods.trial import Outcome, Trial
 from dptune.spaces import Choice, Float, Space
 from dptune.testing.searches import SeededRandomness, check_method, drive
 
@@ -112,7 +113,7 @@ def test_conforms(name: str) -> None:
 
 def test_a_crash_in_the_middle_changes_nothing() -> None:
     plan = Adaptive(GRID, Geometric(4), density=(0.9, 1.3)).plan(BUDGET, Toy())
-    plan = replace(plan, settings={**plan.settings, "runs": Binomial(9, 1.0).describe()})
+    plan = replace(plan, tuning=replace(plan.tuning, runs=Binomial(9, 1.0)))
     seen, chosen = drive(plan, SeededRandomness(3), score)
     stored: list[Outcome] = []
     for _ in range(4):  # told two more outcomes, then killed
@@ -137,7 +138,7 @@ def test_a_crash_in_the_middle_changes_nothing() -> None:
 
 def test_told_once_and_only_what_was_asked() -> None:
     plan = RandomStopping(SPACE, Geometric(4)).plan(BUDGET, Toy())
-    search = replace(plan, settings={**plan.settings, "runs": Binomial(2, 1.0).describe()}).start(SeededRandomness(0))
+    search = replace(plan, tuning=replace(plan.tuning, runs=Binomial(2, 1.0))).start(SeededRandomness(0))
     with pytest.raises(InvalidInput, match="not asked"):
         search.tell(Outcome(0, 1.0))
     search.ask()
@@ -153,14 +154,15 @@ def test_told_once_and_only_what_was_asked() -> None:
 
 def test_costs_that_differ_are_averaged_under_the_prior() -> None:
     plan = METHODS["costs averaged"].plan(BUDGET, Toy())
-    kinds = plan.settings["base"]["kinds"]
-    assert [kind["when"] for kind in kinds] == [{"steps": 50}, {"steps": 100}]
-    costs = [DpSgd(0.05, kind["noise"], kind["when"]["steps"]) for kind in kinds]
+    assert isinstance(plan, StoppingPlan)
+    kinds = plan.tuning.base.kinds
+    assert [kind.when for kind in kinds] == [{"steps": 50}, {"steps": 100}]
+    costs = [DpSgd(0.05, kind.noise or 0.0, kind.when["steps"]) for kind in kinds]
     first, second = (cost.epsilon(1e-5) for cost in costs)
     assert first == pytest.approx(second, rel=2e-3)  # one target for all
     assert plan.cost == select(mixture([(0.5, costs[0]), (0.5, costs[1])]), Geometric(4))
     for trial in drive(plan, SeededRandomness(1), score)[0]:
-        assert trial.params["noise_multiplier"] == kinds[0 if trial.params["steps"] == 50 else 1]["noise"]
+        assert trial.params["noise_multiplier"] == kinds[0 if trial.params["steps"] == 50 else 1].noise
 
 
 def test_a_cost_that_follows_a_continuous_parameter_is_refused() -> None:
@@ -176,10 +178,11 @@ def test_a_cost_that_follows_a_continuous_parameter_is_refused() -> None:
 
 def test_private_validation_is_paid_on_the_side() -> None:
     plan = RandomStopping(SPACE, Geometric(6), validation=VALIDATION).plan(BUDGET, Toy())
-    noise = plan.settings["validation"]["noise"]
+    assert plan.validation is not None
+    assert plan.validation.noise is not None
     assert plan.noise_multiplier is not None
     base = DpSgd(0.05, plan.noise_multiplier, 100)
-    assert plan.cost == parallel(select(base, Geometric(6)), select(DiscreteGaussian(noise), Geometric(6)))
+    assert plan.cost == parallel(select(base, Geometric(6)), select(plan.validation.cost, Geometric(6)))
     assert plan.noise_multiplier == pytest.approx(
         RandomStopping(SPACE, Geometric(6)).plan(BUDGET, Toy()).noise_multiplier, rel=1e-3
     )

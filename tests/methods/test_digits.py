@@ -24,7 +24,7 @@ from dptune.methods import (
     Threshold,
     Vote,
 )
-from dptune.methods.base import Method
+from dptune.methods.plan import Method
 from dptune.planner import choose
 from dptune.spaces import Choice, Float, Space
 from dptune.testing.searches import SeededRandomness, run_plan
@@ -100,9 +100,9 @@ def test_the_planner_runs_without_public_records() -> None:
 def test_denominators_follow_the_part_where_the_rate_is_tuned() -> None:
     trainer = _trainer()
     plan = Subset(RandomStopping(SPACE, Geometric(5)), 0.3).plan(BUDGET, trainer)
-    assert plan.settings["inner"]["settings"]["fixed"] == {"batch_size": pytest.approx(45)}
-    assert plan.settings["final"]["fixed"] == {"batch_size": pytest.approx(105)}
-    assert plan.settings["factors"]["lr"] == pytest.approx(0.7 / 0.3)
+    assert plan.tuning.fixed == {"batch_size": pytest.approx(45)}
+    assert plan.final.fixed == {"batch_size": pytest.approx(105)}
+    assert plan.factors["lr"] == pytest.approx(0.7 / 0.3)
     clips = Subset(RandomStopping(Space(clip=Choice(0.5, 2.0)), Geometric(5)), 0.3).plan(BUDGET, trainer)
-    assert clips.settings["inner"]["settings"]["fixed"] == {}
-    assert clips.settings["final"]["fixed"] == {}
+    assert clips.tuning.fixed == {}
+    assert clips.final.fixed == {}

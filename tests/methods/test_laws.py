@@ -34,12 +34,15 @@ from dptune.methods import (
     Threshold,
     Vote,
 )
-from dptune.methods.base import Outcome, Plan, Trial
+from dptune.methods._machinery.projection import project
 from dptune.methods.execute import correct, fit_trial
 from dptune.methods.parts import ALL, Client, Coin, DataPart, Shard, records
-from dptune.methods.projection import project
+from dptune.methods.plan import Plan
+from dptune.methods.random_stopping import StoppingPlan
+from dptune.methods.subset import SubsetPlan
 from dptune.methods.surrogate import register_rule
 from dptune.methods.threshold import Elastic
+from dptune.methods.trial import Outcome, Trial
 from dptune.methods.voting import VoteSearch
 from dptune.spaces import Float, Space
 from dptune.testing.searches import SeededRandomness, drive, run_plan
@@ -62,11 +65,8 @@ class Toy:
 
 def _with_runs(plan: Plan, runs: Runs) -> Plan:
     """The same plan with another law of runs; its cost is not what these tests are about."""
-    settings = {**plan.settings, "runs": runs.describe()}
-    if "inner" in settings:
-        inner = settings["inner"]
-        settings["inner"] = {**inner, "settings": {**inner["settings"], "runs": runs.describe()}}
-    return replace(plan, settings=settings)
+    assert isinstance(plan, StoppingPlan | SubsetPlan)
+    return replace(plan, tuning=replace(plan.tuning, runs=runs))
 
 
 def _winners(plan: Plan, n: int, score: Any) -> Counter[int]:
@@ -148,8 +148,8 @@ def test_adaptive_without_room_is_random_stopping() -> None:
 def test_adaptive_law_by_enumeration() -> None:
     """Two certain runs: the first from the prior, the second from the projected law given the first."""
     density = (0.6, 1.8)
-    plan = Adaptive(ITEMS, Geometric(2), density=density, rule="follow the best").plan(BUDGET, Toy())
-    plan = _with_runs(plan, Binomial(2, 1.0))
+    planned = Adaptive(ITEMS, Geometric(2), density=density, rule="follow the best").plan(BUDGET, Toy())
+    plan = _with_runs(planned, Binomial(2, 1.0))
     prior = np.array(ITEMS.prior)
     codes = np.arange(5) / 4
     law = dict.fromkeys(range(-1, 5), 0.0)
@@ -251,7 +251,7 @@ def test_threshold_is_the_filtered_algorithm() -> None:
     quality = [0.2, 0.75, 0.5, 0.9, 0.35]
     ours = _winners(plan, 700, lambda trial: quality[trial.params["x"]])
     rng = np.random.default_rng(11)
-    each = plan.settings["per_round"]
+    each = plan.rounds.per_round
     theirs = Counter(max(0, _paper_rounds(quality, 20, 9.0, e=each, g=0.05, rng=rng)) for _ in range(1500))
     table = np.array([[ours[i] for i in range(5)], [theirs[i] for i in range(5)]])
     table = table[:, table.sum(axis=0) > 0]
@@ -285,7 +285,7 @@ def test_the_sparse_threshold_is_one_sparse_vector() -> None:
     quality = [0.2, 0.75, 0.5, 0.9, 0.35]
     ours = _winners(plan, 700, lambda trial: quality[trial.params["x"]])
     rng = np.random.default_rng(12)
-    passes = plan.settings["passes"]
+    passes = plan.rounds.passes
     theirs = Counter(max(0, _sparse_vector(quality, 20, 6.0, passes=passes, g=0.05, rng=rng)) for _ in range(1500))
     table = np.array([[ours[i] for i in range(5)], [theirs[i] for i in range(5)]])
     table = table[:, table.sum(axis=0) > 0]
@@ -320,7 +320,7 @@ def test_vote_adds_the_noise_that_is_priced() -> None:
     """Three candidates, unanimous clients: the winner's law by summing over discrete Gaussians."""
     items = Space.of([{"x": i} for i in range(3)])
     plan = Vote(items, 1, 3, share=0.5).plan(Budget(2.0, 1e-3), Toy())
-    sigma = plan.settings["sigma"]
+    sigma = plan.sigma
     reach = int(12 * sigma)
     x = np.arange(-reach, reach + 1)
     pmf = np.exp(-(x**2) / (2 * sigma**2))
@@ -406,20 +406,22 @@ def test_subset_trains_and_validates_on_disjoint_records_and_scales_the_rate() -
     inner = RandomStopping(space, Geometric(3), validation=PrivateValidation(0.25, 250))
     data = np.arange(5000)
     for final, ratio in (("rest", 4.0), ("all", 5.0)):
-        plan = Subset(inner, 0.2, final=final, transfer="sgd").plan(Budget(5, 1e-5), Sums())
-        plan = _with_runs(plan, Binomial(3, 1.0))
+        planned = Subset(inner, 0.2, final=final, transfer="sgd").plan(Budget(5, 1e-5), Sums())
+        plan = _with_runs(planned, Binomial(3, 1.0))
         source = SeededRandomness(4)
         trials, selection = drive(plan, source, lambda trial: trial.params["lr"])
         trained = records(trials[0].part, data, source)
-        held = records(DataPart(tuple(Coin(**_plain(c)) for c in trials[0].extra["validation"]["part"])), data, source)
+        validation = trials[0].validation
+        assert validation is not None
+        held = records(validation.part, data, source)
         assert selection.final is not None
         after = records(selection.final.part, data, source)
         assert not set(trained) & set(held)
         assert (set(after) & (set(trained) | set(held)) == set()) == (final == "rest")
         assert len(set(after) | set(trained) | set(held)) == 5000
         assert abs(len(trained) - 750) < 150
-        assert selection.params["lr"] == pytest.approx(selection.final.extra["candidate"]["lr"] * ratio)
-        assert "validation" not in selection.final.extra
+        assert selection.params["lr"] == pytest.approx(selection.final.candidate["lr"] * ratio)
+        assert selection.final.validation is None
         model = run_plan(plan, Sums(), data, source)[1]
         assert len(model.data) == len(after)
 

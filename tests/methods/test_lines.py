@@ -18,7 +18,6 @@ from dptune.accounting import (
     Gaussian,
     Geometric,
     RenyiLine,
-    cost_from_json,
     disjoint,
     mixture,
     parallel,
@@ -26,8 +25,9 @@ from dptune.accounting import (
 )
 from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.methods import Adaptive, Budget, Line, RandomStopping, Subset, fit_trial, plan_from_json
-from dptune.methods.base import Plan, Trial
 from dptune.methods.lines import admit, settle_selection
+from dptune.methods.random_stopping import StoppingPlan
+from dptune.methods.trial import Trial
 from dptune.spaces import Choice, Float, Int, Space
 from dptune.testing.searches import SeededRandomness, check_method, drive, run_plan
 
@@ -46,11 +46,11 @@ class Trainer:
         return dict(params), params["lr"]
 
 
-def _plan(runs: int | None = None, **options: Any) -> Plan:
+def _plan(runs: int | None = None, **options: Any) -> StoppingPlan:
     plan = RandomStopping(SPACE, Geometric(6), costs="line", **options).plan(BUDGET, Trainer())
     if runs is None:
         return plan
-    return replace(plan, settings={**plan.settings, "runs": Binomial(runs, 1.0).describe()})
+    return replace(plan, tuning=replace(plan.tuning, runs=Binomial(runs, 1.0)))
 
 
 def _curve(params: dict[str, Any], noise: float, orders: tuple[float, ...]) -> np.ndarray[Any, Any]:
@@ -70,8 +70,8 @@ def test_without_sampling_the_noise_has_a_closed_form(steps: int) -> None:
 
 def test_every_candidate_has_the_smallest_noise_under_the_line() -> None:
     plan = _plan(8)
-    line = cost_from_json(plan.settings["base"]["line"])
-    assert isinstance(line, RenyiLine)
+    line = plan.tuning.base.line
+    assert line is not None
     source = SeededRandomness(2)
     for trial in plan.start(source).ask():
         assert "noise_multiplier" not in trial.params
@@ -83,13 +83,15 @@ def test_every_candidate_has_the_smallest_noise_under_the_line() -> None:
 
 def test_the_plan_costs_the_line_and_says_so() -> None:
     plan = _plan()
-    line = cost_from_json(plan.settings["base"]["line"])
+    line = plan.tuning.base.line
+    assert line is not None
     assert plan.cost == select(line, Geometric(6))
     assert 0.97 * BUDGET.epsilon < plan.price() <= BUDGET.epsilon
     assert plan_from_json(plan.to_json()) == plan
     assert any("Renyi line" in sentence for sentence in plan.assumptions)
     subset = Subset(RandomStopping(SPACE, Geometric(6), costs="line"), 0.1).plan(BUDGET, Trainer())
-    kept = cost_from_json(subset.settings["final"]["base"]["line"])
+    kept = subset.final.base.line
+    assert kept is not None
     assert subset.cost == disjoint(select(kept, Geometric(6)), kept, 0.1)
     adaptive = Adaptive(SPACE, Geometric(3), costs="line", density=(0.9, 1.2), points=20)
     check_method(adaptive, BUDGET, Trainer(), lambda trial: float(trial.params["lr"]), range(2))
@@ -107,10 +109,10 @@ def test_no_candidate_costs_more_than_the_line() -> None:
 def test_the_release_names_the_noise() -> None:
     plan, source = _plan(3), SeededRandomness(1)
     selection, model = run_plan(plan, Trainer(), [], source)
-    assert settle_selection(Trainer(), plan, selection).params == model
+    assert settle_selection(Trainer(), selection).params == model
     subset = Subset(RandomStopping(SPACE, Geometric(3), costs="line"), 0.1).plan(BUDGET, Trainer())
     selection, model = run_plan(subset, Trainer(), [], source)
-    assert settle_selection(Trainer(), subset, selection).params == model
+    assert settle_selection(Trainer(), selection).params == model
     assert model["noise_multiplier"] > 0
 
 
@@ -129,7 +131,7 @@ def test_a_candidate_above_the_line_is_not_admitted() -> None:
     for rate, fits in ((0.005, True), (0.05, False)):
         params = {"rate": rate, "steps": 400, "lr": 0.5}
         assert fits == (_curve(params, 2.0, ORDERS) <= 0.01 * np.array(ORDERS)).all()
-        trial = Trial(0, params, extra={"line": kept.describe()})
+        trial = Trial(0, params, line=kept)
         if fits:
             assert fit_trial(Fixed(), trial, [], SeededRandomness(0))[0] == params
         else:
@@ -171,11 +173,12 @@ def test_the_pointwise_maximum_is_never_dearer_where_kinds_can_be_listed() -> No
     """docs/theorems/line.md: a line is for costs that cannot be enumerated; for a list it needs more noise."""
     listed = Space(rate=Choice(0.01, 0.04), steps=Choice(200, 400), lr=Choice(0.1, 0.5)).grid()
     largest = RandomStopping(listed, Geometric(6), costs="largest").plan(BUDGET, Trainer())
-    kinds = largest.settings["base"]["kinds"]
+    base = largest.tuning.base
+    assert base.of is not None
     line = RandomStopping(listed, Geometric(6), costs="line").plan(BUDGET, Trainer())
     source = SeededRandomness(0)
     trials, _ = drive(line, source, lambda trial: 0.0)
     for trial in trials:
         noise = fit_trial(Trainer(), trial, [], source)[0]["noise_multiplier"]
-        place = listed.items.index(trial.extra["candidate"])
-        assert noise > kinds[largest.settings["base"]["of"][place]]["noise"]
+        place = listed.items.index(trial.candidate)
+        assert noise > base.kinds[base.of[place]].noise

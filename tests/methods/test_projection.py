@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from dptune.errors import InvalidInput
-from dptune.methods.projection import project, project_kl
+from dptune.methods._machinery.projection import project, project_kl
 
 Array = NDArray[np.float64]
 

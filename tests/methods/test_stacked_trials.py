@@ -12,9 +12,9 @@ import pytest
 from dptune.accounting import Gaussian, RenyiLine
 from dptune.errors import InvalidInput
 from dptune.methods import fit_trial
-from dptune.methods.base import Trial
 from dptune.methods.execute import fit_stack, score_trial, stacks
 from dptune.methods.parts import ALL, Coin, Shard
+from dptune.methods.trial import Trial
 from dptune.testing.searches import SeededRandomness
 
 DATA = np.arange(200)
@@ -60,7 +60,7 @@ class Cold(Sums):
 
 
 def _trial(index: int, part: Any = ALL, **extra: Any) -> Trial:
-    return Trial(index, {"x": 10.0 * index}, part, ("trial", index), extra)
+    return Trial(index, {"x": 10.0 * index}, part, ("trial", index), **extra)
 
 
 def _together(trainer: Sums, trials: list[Trial], starts: Mapping[int, Any]) -> dict[int, tuple[Any, float]]:

@@ -23,8 +23,9 @@ from dptune.executors import Processes, Result, Task, Work
 from dptune.executors._worker import _train
 from dptune.executors.base import dead
 from dptune.methods import Budget, PrivateValidation, RandomStopping
-from dptune.methods.base import Plan, Trial
 from dptune.methods.parts import ALL, Shard
+from dptune.methods.plan import Plan
+from dptune.methods.trial import Trial
 from dptune.sealed import Randomness, Release, Vault, read_vault, resume, run
 from dptune.sealed._loop import Loop
 from dptune.sealed._stacks import MOST, kinds, shares
@@ -120,7 +121,7 @@ def test_trials_of_different_parts_shapes_or_starts_stay_apart() -> None:
     assert kind is not None
     assert kind(_trial(0, x=1)) == kind(_trial(1, x=1)) != kind(_trial(2, x=2))
     assert kind(_trial(0, x=1)) != kind(_trial(1, shard=0, x=1)) != kind(_trial(1, shard=1, x=1))
-    assert kind(_trial(0, x=1)) != kind(Trial(0, {"x": 1}, extra={"warm_start": 3}))
+    assert kind(_trial(0, x=1)) != kind(Trial(0, {"x": 1}, warm_start=3))
     for alone in ("alone", "odd"):
         assert kind(_trial(0, x=alone)) is None
     assert kind(_trial(0)) is None  # raises: a failure of its own

@@ -13,22 +13,15 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dptune.accounting import Cost, Gdp, Geometric, cost_from_json, select
-from dptune.methods.base import (
-    Budget,
-    Meaning,
-    Outcome,
-    Plan,
-    Randomness,
-    Selection,
-    Trial,
-    plan_of,
-    register_search,
-)
+from dptune.accounting import Cost, Gdp, Geometric, select
+from dptune.methods.budget import Budget
+from dptune.methods.plan import Plan
+from dptune.methods.trial import Outcome, Randomness, Selection, Trial
+from dptune.spaces import Float, Space
 
 MU = 0.5
 RUNS = Geometric(6)
@@ -39,16 +32,15 @@ DATA = np.arange(40.0)
 class ToySearch:
     """Random stopping: all trials at once, the best wins, ties by an independent uniform."""
 
-    plan: Plan
+    plan: ToyPlan
     randomness: Randomness
     scores: dict[int, float] = field(default_factory=dict)
     asked: bool = False
 
     @property
     def count(self) -> int:
-        fixed = self.plan.settings.get("count")
-        if fixed is not None:
-            return int(fixed)
+        if self.plan.count is not None:
+            return self.plan.count
         u = self.randomness.uniform("K")
         return 1 + math.floor(math.log(u) / math.log1p(-1.0 / RUNS.expected))
 
@@ -63,9 +55,7 @@ class ToySearch:
         trials = []
         for index in range(self.count):
             x = 1.0 + self.randomness.integer_bits(16, "candidate", index) / 2.0**16
-            trials.append(
-                Trial(index, {"x": x}, seed_label=("trial", index), extra={"cost": self.plan.settings["base"]})
-            )
+            trials.append(Trial(index, {"x": x}, seed_label=("trial", index), declared=Gdp(self.plan.mu)))
         return trials
 
     def tell(self, outcome: Outcome) -> None:
@@ -75,32 +65,55 @@ class ToySearch:
     def result(self) -> Selection:
         alive = {i: s for i, s in self.scores.items() if s > -math.inf}
         if not alive:
-            return Selection(None, self.plan.default)
+            return Selection(self.plan.default)
         winner = max(alive, key=lambda i: (alive[i], self.randomness.uniform("tie", i)))
         x = 1.0 + self.randomness.integer_bits(16, "candidate", winner) / 2.0**16
         final = None
-        if self.plan.settings.get("final"):
-            final = Trial(self.count, {"x": x}, seed_label=("final",), extra={"final": True})
-        return Selection(winner, {"x": x}, final)
+        if self.plan.final:
+            final = Trial(self.count, {"x": x}, seed_label=("final",), final=True)
+        return Selection({"x": x}, Trial(winner, {"x": x}), final)
 
 
-def _meaning(settings: dict[str, Any]) -> Meaning:
-    base = cost_from_json(settings["base"])
-    assert isinstance(base, Gdp)
-    said = ("The score is computed on public records.",)
-    noise, sound = 1.0 / base.mu, bool(settings.get("guaranteed", True))
-    return Meaning(select(base, RUNS), noise, RUNS.expected, "docs/theorems/select.md", said, None, sound)
+@dataclass(frozen=True)
+class ToyPlan(Plan):
+    """A plan of the toy method: ``count`` fixes K (for tests that need a certain number of trials)."""
+
+    mu: float
+    count: int | None
+    final: bool
+
+    method: ClassVar[str] = "toy"
+    theorem: ClassVar[str] = "docs/theorems/select.md"
+    assumptions: ClassVar[tuple[str, ...]] = ("The score is computed on public records.",)
+    expected_runs: ClassVar[float] = RUNS.expected
+    space: ClassVar[Space] = Space(x=Float(0.0, 2.0))
+    scored: ClassVar[bool] = False
+
+    @property
+    def cost(self) -> Cost:
+        return select(Gdp(self.mu), RUNS)
+
+    @property
+    def noise(self) -> float:
+        return 1.0 / self.mu
+
+    def start(self, randomness: Randomness) -> ToySearch:
+        return ToySearch(self, randomness)
 
 
-@register_search("toy", _meaning)
-def _start(plan: Plan, randomness: Randomness) -> ToySearch:
-    return ToySearch(plan, randomness)
+@dataclass(frozen=True)
+class UnsafePlan(ToyPlan):
+    """The same without a guarantee."""
+
+    method: ClassVar[str] = "unsafe toy"
+    guaranteed: ClassVar[bool] = False
 
 
-def toy_plan(epsilon: float = 3.0, mu: float = MU, guaranteed: bool = True, **settings: Any) -> Plan:
-    """A plan of the toy method. ``count`` fixes K (for tests that need a certain number of trials)."""
-    given = {"base": Gdp(mu).describe(), "guaranteed": guaranteed, **settings}
-    return plan_of("toy", given, Budget(epsilon, 1e-5), {"x": 0.0})
+def toy_plan(
+    epsilon: float = 3.0, mu: float = MU, guaranteed: bool = True, count: int | None = None, final: bool = False
+) -> ToyPlan:
+    """A plan of the toy method."""
+    return (ToyPlan if guaranteed else UnsafePlan)(Budget(epsilon, 1e-5), {"x": 0.0}, mu, count, final)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from dptune._codec import register_family
 from dptune._validate import real
 from dptune.accounting._polygon import coarse_losses, outer_polygon, refine
 from dptune.accounting._profiles import Array, Pair, solve
@@ -168,3 +169,6 @@ def cost_from_json(text: str | dict[str, object]) -> Cost:
 def is_free(cost: Cost) -> bool:
     """Whether the cost is provably nothing."""
     return math.isclose(cost.delta(0.0), 0.0, abs_tol=0.0)
+
+
+register_family(Cost, lambda cost: cost.describe(), cost_from_json)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from dptune._codec import register_family
 from dptune._validate import integer, real
 from dptune.errors import InvalidInput
 
@@ -409,3 +410,6 @@ def parse_runs(text: str) -> Runs:
     except (KeyError, ValueError):
         raise InvalidInput(f"Cannot read the runs {text!r}; write {_FORMS}.") from None
     return make(*values)
+
+
+register_family(Runs, lambda law: law.describe(), runs_from_json)

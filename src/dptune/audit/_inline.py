@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dptune.executors.base import Result, Task
-from dptune.methods.base import Plan, Search, Selection, trial_from_json
 from dptune.methods.execute import check_cost, fit_trial
 from dptune.methods.parts import ALL
+from dptune.methods.plan import Plan
+from dptune.methods.trial import Search, Selection, Trial, trial_from_json
 from dptune.sealed._loop import Loop
 from dptune.sealed.randomness import Randomness
 from dptune.training.trainer import fit_many
@@ -24,7 +25,6 @@ from dptune.training.trainer import fit_many
 __all__ = ["InlineSession", "Interrupted", "MemoryVault", "Runner", "StackedSession", "released"]
 
 _FOREVER = 10**9
-_SPECIAL = {"validation", "final", "warm_start", "line"}
 
 
 class Interrupted(Exception):
@@ -91,6 +91,12 @@ class InlineSession:
         self._results.clear()
 
 
+def _plain(trial: Trial) -> bool:
+    """Whether a trial trains on all records from the start and is scored by the trainer."""
+    special = trial.validation is not None or trial.final or trial.warm_start is not None or trial.line is not None
+    return trial.part == ALL and not special
+
+
 @dataclass
 class StackedSession(InlineSession):
     """The same, but plain trials of a batch are fitted as one stack where the trainer can (equal up to rounding).
@@ -117,14 +123,11 @@ class StackedSession(InlineSession):
 
     def _together(self, tasks: list[Task]) -> list[Result] | None:
         trials = [trial_from_json(task.trial) for task in tasks]
-        plain = all(
-            t.part == ALL and task.start is None and not t.extra.keys() & _SPECIAL
-            for t, task in zip(trials, tasks, strict=True)
-        )
+        plain = all(_plain(t) and task.start is None for t, task in zip(trials, tasks, strict=True))
         if len(tasks) < 2 or not plain or not callable(getattr(self.trainer, "fit_many", None)):
             return None
         try:
-            for trial in {repr((one.params, one.extra.get("cost"))): one for one in trials}.values():
+            for trial in {repr((one.params, one.declared)): one for one in trials}.values():
                 check_cost(self.trainer, trial)  # once for each configuration
             rngs = [self.randomness.generator(*trial.seed_label) for trial in trials]
             fitted = fit_many(self.trainer, [trial.params for trial in trials], self.data, rngs)

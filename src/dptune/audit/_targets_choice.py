@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from dptune.accounting import DiscreteGaussian, PureDp
 from dptune.accounting.shards import permute_and_flip, sparse_vector
 from dptune.audit.implementations import Target
-from dptune.methods._shards import UNIT
+from dptune.methods._machinery.shards import UNIT
 from dptune.methods.exact import Bits
-from dptune.methods.threshold import Gate
+from dptune.methods.threshold import Gate, Rounds
 from dptune.sealed.randomness import Randomness
 
 __all__ = ["discrete_gaussian", "discrete_laplace", "flipped", "sparse"]
@@ -56,10 +56,10 @@ def flipped(budget: Fraction = Fraction(2)) -> Target:
 def sparse(budget: float = 3.0) -> Target:
     """One sparse vector with one pass: the record moves every utility by the sensitivity, up for one, down for two."""
     utilities = ([UNIT, UNIT, UNIT], [0, 2 * UNIT, 0])
-    settings = {"variant": "sparse", "shards": 2, "epsilon": budget, "passes": 1}
+    rounds = Rounds(budget, granularity=0.75, start=0.0, variant="sparse", per_round=budget, passes=1)
 
     def once(world: int, bits: Bits) -> float:
-        passed = Gate(settings, UNIT, bits).first_above(utilities[world], 0.75)
+        passed = Gate(rounds, 2, UNIT, bits).first_above(utilities[world], 0.75)
         return float(passed == 1)
 
     return Target("sparse vector", sparse_vector(budget, 1.0, 1).cost, _repeated(once), (0.5,))

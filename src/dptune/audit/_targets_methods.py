@@ -17,7 +17,8 @@ from dptune.accounting import Cost, PureDp
 from dptune.audit._inline import Runner
 from dptune.audit.implementations import Target
 from dptune.methods import NoisyBest, Vote
-from dptune.methods.base import Budget, Method
+from dptune.methods.budget import Budget
+from dptune.methods.plan import Method
 from dptune.sealed.randomness import Randomness
 from dptune.spaces import Space
 

@@ -18,7 +18,8 @@ from dptune.accounting import Cost, Geometric, PureDp, Runs, select
 from dptune.audit._inline import Runner, released
 from dptune.audit.implementations import Target
 from dptune.methods import RandomStopping
-from dptune.methods.base import Budget, Plan
+from dptune.methods.budget import Budget
+from dptune.methods.plan import Plan
 from dptune.sealed.randomness import Randomness
 from dptune.spaces import Float, Space
 

@@ -18,7 +18,7 @@ from dptune.audit.games import TRAINED, Game
 from dptune.audit.tuning_games import TuningGame, play_tuning
 from dptune.errors import InvalidInput
 from dptune.methods import RandomStopping
-from dptune.methods.base import Budget
+from dptune.methods.budget import Budget
 from dptune.sealed.randomness import Randomness
 from dptune.spaces import Space
 from dptune.training import Dataset, DpSgdTrainer, Settings, load, softmax

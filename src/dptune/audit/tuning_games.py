@@ -26,9 +26,7 @@ from numpy.typing import NDArray
 
 from dptune._validate import integer, real
 from dptune.accounting import Cost, parallel
-from dptune.accounting.cost import cost_from_json
 from dptune.accounting.literature import Bound, published
-from dptune.accounting.runs import runs_from_json
 from dptune.audit._inline import InlineSession, Runner, StackedSession, released
 from dptune.audit._kept import Kept
 from dptune.audit.auditor import Audit, curve_of
@@ -38,8 +36,9 @@ from dptune.audit.statistics import Counts, EmpiricalBound, choose_threshold, em
 from dptune.errors import DptuneError, InvalidInput
 from dptune.executors.base import Session, Task, Work
 from dptune.executors.processes import Processes
-from dptune.methods.base import Plan, Trial, plan_from_json
-from dptune.methods.random_stopping import RandomStopping
+from dptune.methods.plan import Plan, plan_from_json
+from dptune.methods.random_stopping import RandomStopping, StoppingPlan
+from dptune.methods.trial import Trial
 from dptune.sealed.randomness import Randomness
 
 __all__ = ["TuningGame", "check_unpaid", "judge", "play_tuning"]
@@ -81,7 +80,7 @@ class TuningGame:
             raise InvalidInput(f"'game' must be one of {', '.join(TRAINED)} here; got {self.name!r}.")
         if not isinstance(self.plan, Plan) or not self.plan.guaranteed:
             raise InvalidInput("An audit needs a plan that claims a guarantee: method.plan(budget, trainer).")
-        if self.name == "ntcv" and _private_validation(self.plan):
+        if self.name == "ntcv" and self.plan.validation is not None:
             raise InvalidInput(
                 "In ntcv the attacker is the score; this plan scores on private records itself. Plan without private "
                 "validation, or play ntnv."
@@ -107,7 +106,7 @@ class TuningGame:
 
     def base_epsilon(self) -> float:
         """The epsilon of one training (of the most expensive configuration)."""
-        return parallel(*_bases(self.plan)).epsilon(self.delta)
+        return parallel(*self.plan.run_costs).epsilon(self.delta)
 
     def upper(self) -> float:
         """The epsilon that the account claims; no audit may exceed it."""
@@ -122,10 +121,10 @@ class TuningGame:
 
     def published(self) -> Mapping[str, Bound]:
         """Published bounds, where they know the method."""
-        bases = _bases(self.plan)
-        if self.plan.method != RandomStopping.name or len(bases) != 1:
+        plan = self.plan
+        if not isinstance(plan, StoppingPlan) or plan.method != RandomStopping.name or len(plan.run_costs) != 1:
             return {}
-        return published(bases[0], runs_from_json(self.plan.settings["runs"]), self.delta)
+        return published(plan.run_costs[0], plan.law, self.delta)
 
     def describe(self) -> dict[str, Any]:
         """What a file of finished games must agree with."""
@@ -133,16 +132,6 @@ class TuningGame:
         plan, trainer = (hashlib.sha256(text.encode()).hexdigest() for text in (self.plan.to_json(), players))
         records = hashlib.sha256(pickle.dumps(self.worlds, protocol=4)).hexdigest()
         return {"game": self.name, "plan": plan, "trainer": trainer, "records": records, "chunk": _CHUNK}
-
-
-def _bases(plan: Plan) -> list[Cost]:
-    settings = plan.settings.get("base") or plan.settings.get("final", {}).get("base") or {}
-    return [cost_from_json(kind["cost"]) for kind in settings.get("kinds", [])] or [plan.cost]
-
-
-def _private_validation(plan: Plan) -> bool:
-    inner = plan.settings.get("inner", {}).get("settings", {})
-    return any(part.get("validation") is not None for part in (plan.settings, inner))
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,6 @@ def _price_plan(path: Path, as_json: bool) -> None:
         stored = plan_from_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidInput(f"The plan {path} cannot be read ({error.strerror}).") from None
-    stored.check()
     delta = stored.budget.delta
     epsilon = stored.price()
     lower = stored.cost.epsilon_lower(delta) if stored.guaranteed else None

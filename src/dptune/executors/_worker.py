@@ -61,8 +61,8 @@ def _train(trainer: Any, data: Any, secret: bytes, tasks: Sequence[Task]) -> Ite
 
 def _stack(trainer: Any, data: Any, secret: bytes, tasks: Sequence[Task]) -> dict[int, Any]:
     """What the trainer made of the trials that it can train together; details of a failure go to the vault."""
-    from dptune.methods.base import trial_from_json  # noqa: PLC0415 - after the environment is set
     from dptune.methods.execute import fit_stack, stacks  # noqa: PLC0415
+    from dptune.methods.trial import trial_from_json  # noqa: PLC0415 - after the environment is set
     from dptune.sealed.randomness import Randomness  # noqa: PLC0415
 
     fitted: dict[int, Any] = {}
@@ -80,8 +80,8 @@ def _stack(trainer: Any, data: Any, secret: bytes, tasks: Sequence[Task]) -> dic
 
 def _attempt(trainer: Any, data: Any, secret: bytes, task: Task, fitted: Any) -> Result:
     """One trial. Whatever it raises is a failure: minus infinity, details for the vault."""
-    from dptune.methods.base import Outcome, trial_from_json  # noqa: PLC0415 - after the environment is set
     from dptune.methods.execute import fit_trial, score_trial  # noqa: PLC0415
+    from dptune.methods.trial import Outcome, trial_from_json  # noqa: PLC0415 - after the environment is set
     from dptune.sealed.randomness import Randomness  # noqa: PLC0415
 
     try:

@@ -8,37 +8,41 @@ on any set are at most those of C times more uniform runs, which are usually che
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dptune._validate import integer, real
 from dptune.accounting import Cost, select_adaptive
-from dptune.accounting.runs import runs_from_json
 from dptune.errors import InvalidInput
-from dptune.methods._costs import Priced
-from dptune.methods._search import Told, make_trial, winner_of
-from dptune.methods.base import Outcome, Params, Plan, Randomness, Selection, Trial, register_search
-from dptune.methods.projection import project, project_kl
-from dptune.methods.random_stopping import RandomStopping, meaning_from
+from dptune.methods._machinery.costs import TrainingCosts
+from dptune.methods._machinery.projection import project, project_kl
+from dptune.methods._machinery.search import Told, winner_of
+from dptune.methods.parts import DataPart
+from dptune.methods.random_stopping import RandomStopping, StoppingPlan, Tuning
 from dptune.methods.surrogate import GaussianProcess, Rule, rule_named
+from dptune.methods.trial import Outcome, Params, Randomness, Search, Selection, Trial
 from dptune.methods.validation import PrivateValidation
-from dptune.spaces import Candidates, space_from_json
+from dptune.spaces import Candidates
 
-__all__ = ["Adaptive"]
+__all__ = ["Adaptive", "AdaptivePlan", "AdaptiveTuning", "Steering"]
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Adaptive(RandomStopping):
-    """Random stopping whose sampling law follows the scores within ``density`` = (c, C) times the prior.
+class Steering:
+    """How scores steer the sampling law: the box around the prior, and what proposes a law inside it.
 
-    ``rule`` is "gp" (Gaussian process, upper confidence bound with weight ``tau``, softmax with inverse temperature
-    ``beta``) or the name of a rule given to ``register_rule``. The default ``beta`` suits scores between 0 and 1; a law
-    that is much sharper than the box loses by the projection. ``penalty`` > 0 adds the KL term to the projection.
-    In continuous spaces ``points`` are drawn from the prior for every choice. ``batch`` trials share one law.
+    Args:
+        density: the box (c, C): the law is kept within c and C times the prior.
+        tau: the weight of the surrogate's uncertainty.
+        beta: the inverse temperature of the softmax; the default suits scores between 0 and 1.
+        rule: "gp" or the name of a rule given to ``register_rule``.
+        penalty: above 0, the weight of a Kullback-Leibler term in the projection.
+        points: in continuous spaces, how many points are drawn from the prior for every choice.
+        batch: how many trials share one law.
     """
 
     density: tuple[float, float] = (0.75, 2.0)
@@ -49,11 +53,7 @@ class Adaptive(RandomStopping):
     points: int = 500
     batch: int = 1
 
-    name = "adaptive"
-    theorem = "docs/theorems/adaptive.md"
-
     def __post_init__(self) -> None:
-        super().__post_init__()
         c, big_c = self.density
         hint = "The sampling law is kept within c and C times the prior, so c <= 1 <= C."
         low = real("density c", c, 0, 1, low_open=True, hint=hint)
@@ -62,36 +62,99 @@ class Adaptive(RandomStopping):
         real("penalty", self.penalty, 0)
         integer("points", self.points, 2, 100_000)
         integer("batch", self.batch, 1)
-        if self.rule != "gp":
-            rule_named(self.rule)
+
+    def proposer(self) -> Rule:
+        """What proposes a law; refuses a rule that is not registered."""
+        return GaussianProcess(self.tau, self.beta) if self.rule == "gp" else rule_named(self.rule)
+
+
+@dataclass(frozen=True)
+class AdaptiveTuning(Tuning):
+    """Runs whose configurations follow earlier scores within a box around the prior.
+
+    Args:
+        steering: the box, and what proposes laws.
+    """
+
+    steering: Steering
+
+    method: ClassVar[str] = "adaptive"
+
+    def choose(self, base: Cost) -> Cost:
+        return select_adaptive(base, self.runs, self.steering.density)
+
+    @property
+    def batch(self) -> int:
+        return self.steering.batch
+
+    def start(self, randomness: Randomness, default: Params) -> Search:
+        return AdaptiveSearch(self, randomness, default)
+
+
+@dataclass(frozen=True)
+class AdaptivePlan(StoppingPlan):
+    """The best of K runs is released; earlier scores steered later draws."""
+
+    method: ClassVar[str] = "adaptive"
+    theorem: ClassVar[str] = "docs/theorems/adaptive.md"
+
+
+@dataclass(frozen=True)
+class Adaptive(RandomStopping):
+    """Random stopping whose sampling law follows the scores within ``density`` = (c, C) times the prior.
+
+    Args:
+        density: the box (c, C): the law is kept within c and C times the prior.
+        tau: the weight of the surrogate's uncertainty.
+        beta: the inverse temperature of the softmax; the default suits scores between 0 and 1, and a law that is
+            much sharper than the box loses by the projection.
+        rule: "gp" (Gaussian process, upper confidence bound) or the name of a rule given to ``register_rule``.
+        penalty: above 0, the weight of a Kullback-Leibler term in the projection.
+        points: in continuous spaces, how many points are drawn from the prior for every choice.
+        batch: how many trials share one law.
+
+    Examples:
+        >>> import dptune as dpt
+        >>> space = dpt.Space(learning_rate=dpt.Float(1e-3, 10, log=True))
+        >>> dpt.Adaptive(space, dpt.Geometric(10), density=(0.5, 2)).density
+        (0.5, 2.0)
+    """
+
+    density: tuple[float, float] = (0.75, 2.0)
+    tau: float = 0.1
+    beta: float = 20.0
+    rule: str = "gp"
+    penalty: float = 0.0
+    points: int = 500
+    batch: int = 1
+
+    name: ClassVar[str] = "adaptive"
+    planned: ClassVar[type[StoppingPlan]] = AdaptivePlan
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        steering = self._steering()
+        steering.proposer()
+        object.__setattr__(self, "density", steering.density)
+
+    def _steering(self) -> Steering:
+        return Steering(self.density, self.tau, self.beta, self.rule, self.penalty, self.points, self.batch)
 
     def choose(self, base: Cost) -> Cost:
         return select_adaptive(base, self.runs, self.density)
 
-    def settings(self, priced: Priced, validation: PrivateValidation | None, trainer: Any, share: float) -> Params:
-        return {
-            **super().settings(priced, validation, trainer, share),
-            "density": list(self.density),
-            "tau": self.tau,
-            "beta": self.beta,
-            "rule": self.rule,
-            "penalty": self.penalty,
-            "points": self.points,
-            "batch": self.batch,
-        }
+    def tuning(self, base: TrainingCosts, part: DataPart, fixed: Params, validated: PrivateValidation | None) -> Tuning:
+        return AdaptiveTuning(base, part, fixed, validated, self.space, self.runs, self._steering())
 
 
 class AdaptiveSearch:
     """One choice after the other (or batch after batch), each from the projected law."""
 
-    def __init__(self, plan: Plan, randomness: Randomness) -> None:
-        self._randomness, self._default, self._told = randomness, plan.default, Told()
-        self._settings = plan.settings
-        self._space = space_from_json(plan.settings["space"])
-        self._count = runs_from_json(plan.settings["runs"]).sample(lambda: randomness.uniform("runs"))
-        name = plan.settings["rule"]
-        gp = GaussianProcess(plan.settings["tau"], plan.settings["beta"])
-        self._rule: Rule = gp if name == "gp" else rule_named(name)
+    def __init__(self, tuning: AdaptiveTuning, randomness: Randomness, default: Params) -> None:
+        self._tuning, self._randomness, self._default, self._told = tuning, randomness, default, Told()
+        self._space, self._steering = tuning.space, tuning.steering
+        self._count = tuning.count(randomness)
+        self._rule = tuning.steering.proposer()
         self._trials: dict[int, Trial] = {}
         self._chosen: list[Array] = []  # coordinates of the configurations tried
         self._codes = self._space.encode(self._space.items) if isinstance(self._space, Candidates) else None
@@ -103,7 +166,7 @@ class AdaptiveSearch:
     def ask(self) -> list[Trial]:
         if self._told.has(self._trials) and len(self._trials) < self._count:
             first = len(self._trials)
-            for j in range(first, min(first + self._settings["batch"], self._count)):
+            for j in range(first, min(first + self._steering.batch, self._count)):
                 self._trials[j] = self._next(j, first)
         return self._told.ask(self._trials.values())
 
@@ -117,7 +180,6 @@ class AdaptiveSearch:
 
     def law(self, points: Array, prior: Array, seen: int) -> Array:
         """The projected law over points, from the first ``seen`` outcomes."""
-        density = (self._settings["density"][0], self._settings["density"][1])
         scores = np.array([self._told.scores[j] for j in range(seen)])
         finite = scores[np.isfinite(scores)]
         if len(finite) == 0:
@@ -129,7 +191,7 @@ class AdaptiveSearch:
             # Softmax is a density: the prior is its reference measure.
             usable = raw.shape == prior.shape and bool(np.isfinite(raw).all()) and bool((raw >= 0).all())
             weights = raw * prior if usable and (raw * prior).sum() > 0 else prior
-        penalty = self._settings["penalty"]
+        density, penalty = self._steering.density, self._steering.penalty
         return project_kl(weights, prior, density, penalty) if penalty > 0 else project(weights, prior, density)
 
     def _next(self, j: int, seen: int) -> Trial:
@@ -138,31 +200,21 @@ class AdaptiveSearch:
             prior = np.asarray(self._space.prior)
             place = _drawn(self.law(self._codes, prior, seen), u)
             self._chosen.append(self._codes[place])
-            return make_trial(self._settings, j, dict(self._space.items[place]), ("trial", j), place=place)
+            return self._tuning.trial(j, dict(self._space.items[place]), ("trial", j), place)
         # Points drawn from the prior, then one of them from weights within [c, C] / m: the density of
         # what is drawn stays within [c, C] times the prior.
         if isinstance(self._space, Candidates):
             raise InvalidInput("A list of candidates has coordinates.")
-        m = self._settings["points"]
+        m = self._steering.points
         units = self._randomness.generator("points", j).random((m, len(self._space.dimensions)))
         units = np.clip(units, 2.0**-54, 1.0 - 2.0**-53)
         offered = [self._space.draw(lambda i, row=row: float(row[i])) for row in units]  # type: ignore[misc]
         codes = self._space.encode(offered)
         place = _drawn(self.law(codes, np.full(m, 1.0 / m), seen), u)
         self._chosen.append(codes[place])
-        return make_trial(self._settings, j, offered[place], ("trial", j))
+        return self._tuning.trial(j, offered[place], ("trial", j))
 
 
 def _drawn(law: Array, u: float) -> int:
     cumulative = np.cumsum(law)
     return min(int(np.searchsorted(cumulative, u * cumulative[-1], side="right")), len(law) - 1)
-
-
-def adaptive_from(settings: Params) -> Adaptive:
-    """The method that has these settings, as far as its cost goes."""
-    law = runs_from_json(settings["runs"])
-    low, high = settings["density"]
-    return Adaptive(space_from_json(settings["space"]), law, density=(low, high))
-
-
-register_search(Adaptive.name, lambda settings: meaning_from(adaptive_from(settings), settings))(AdaptiveSearch)

@@ -7,162 +7,201 @@ marked as not guaranteed, its price is infinite, and it must never run on privat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 from dptune.accounting import Cost, compose, parallel
 from dptune.errors import InvalidInput
-from dptune.methods._costs import Bases, calibrated
-from dptune.methods._kinds import costs_of, noise_of
-from dptune.methods._search import BestTrial, default_params, make_trial
-from dptune.methods._shards import check_candidates
-from dptune.methods.base import (
-    Budget,
-    Meaning,
-    Params,
-    Plan,
-    Randomness,
-    plan_of,
-    register_search,
-)
-from dptune.methods.random_stopping import PUBLIC_SCORE
+from dptune.methods._machinery.costs import Costs, TrainingCosts
+from dptune.methods._machinery.pricing import Pricing, calibrated
+from dptune.methods._machinery.search import BestTrial, Training, default_params
+from dptune.methods._machinery.shards import check_candidates
+from dptune.methods.budget import Budget
+from dptune.methods.parts import ALL
+from dptune.methods.plan import Plan
+from dptune.methods.random_stopping import PUBLIC_SCORE, draw
+from dptune.methods.trial import Params, Randomness, Search
 from dptune.methods.validation import PrivateValidation, validation_of
-from dptune.spaces import Candidates, Domain, Space, space_from_json
+from dptune.spaces import Candidates, Domain, Space
 
-__all__ = ["Naive", "NonPrivateOptimum", "RandomGuess"]
+__all__ = ["GuessPlan", "Naive", "NaivePlan", "NonPrivateOptimum", "OptimumPlan", "RandomGuess"]
+
+
+@dataclass(frozen=True)
+class _ListedPlan(Plan):
+    """A public number of trainings on every record, of which the best is released.
+
+    Args:
+        offered: what is tried.
+        training: how.
+    """
+
+    offered: Domain
+    training: Training
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.training.part != ALL:
+            raise InvalidInput("This method trains on every record; plan again.")
+
+    @property
+    def space(self) -> Domain:
+        return self.offered
+
+    @property
+    def noise(self) -> float | None:
+        return self.training.base.noise
+
+    @property
+    def validation(self) -> PrivateValidation | None:
+        return self.training.validation
+
+    @property
+    def run_costs(self) -> tuple[Cost, ...]:
+        return self.training.base.run_costs or (self.cost,)
+
+    def _search(self, randomness: Randomness, chosen: list[tuple[int | None, Params]]) -> Search:
+        trials = [self.training.trial(j, params, ("trial", j), place) for j, (place, params) in enumerate(chosen)]
+        return BestTrial(trials, randomness, self.default)
+
+
+@dataclass(frozen=True)
+class NaivePlan(_ListedPlan):
+    """Every candidate is trained once and paid for."""
+
+    offered: Candidates
+
+    method: ClassVar[str] = "naive"
+    theorem: ClassVar[str] = "docs/theorems/compose.md"
+
+    def __post_init__(self) -> None:
+        check_candidates(self.offered)
+        super().__post_init__()
+
+    @staticmethod
+    def paid(costs: Costs) -> Cost:
+        """What is paid for all runs."""
+        return compose(*costs.each)
+
+    @cached_property
+    def cost(self) -> Cost:
+        trained, validation = self.paid(self.training.base.over(self.space)), self.validation
+        if validation is None:
+            return trained
+        return parallel(trained, self.paid(_held(validation.cost, len(self.offered))))
+
+    @property
+    def expected_runs(self) -> float:
+        return float(len(self.offered))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        scored = PUBLIC_SCORE if self.validation is None else self.validation.sentence()
+        return ("Every run costs what the trainer declared for its configuration.", scored)
+
+    def start(self, randomness: Randomness) -> Search:
+        return self._search(randomness, [(place, dict(item)) for place, item in enumerate(self.offered.items)])
+
+
+@dataclass(frozen=True)
+class OptimumPlan(NaivePlan):
+    """The best of all candidates with only one run paid for: NOT private."""
+
+    method: ClassVar[str] = "non-private-optimum"
+    guaranteed: ClassVar[bool] = False
+
+    @staticmethod
+    def paid(costs: Costs) -> Cost:
+        return costs.worst
+
+
+@dataclass(frozen=True)
+class GuessPlan(_ListedPlan):
+    """One configuration from the prior, trained once."""
+
+    method: ClassVar[str] = "random-guess"
+    theorem: ClassVar[str] = "docs/theorems/mixture.md"
+    assumptions: ClassVar[tuple[str, ...]] = ("The run costs what the trainer declared for its configuration.",)
+    expected_runs: ClassVar[float] = 1.0
+    scored: ClassVar[bool] = False
+
+    @cached_property
+    def cost(self) -> Cost:
+        return self.training.base.over(self.space).average
+
+    def start(self, randomness: Randomness) -> Search:
+        return self._search(randomness, [draw(self.space, randomness, 0)])
+
+
+def _held(score: Cost, count: int) -> Costs:
+    """What all scores cost a validation record."""
+    return Costs(score, score, (score,) * count)
 
 
 @dataclass(frozen=True)
 class Naive:
-    """Train every candidate once and release the best; the whole is paid by composition."""
+    """Train every candidate once and release the best; the whole is paid by composition.
+
+    Args:
+        candidates: what is tried, all of it.
+        validation: scores on private records, noised and paid for.
+        default: what is released if all failed.
+    """
 
     candidates: Candidates
     validation: PrivateValidation | None = None
     default: Params | None = None
 
-    name = "naive"
-    theorem = "docs/theorems/compose.md"
-    guaranteed = True
+    name: ClassVar[str] = "naive"
+    planned: ClassVar[type[NaivePlan]] = NaivePlan
 
     def __post_init__(self) -> None:
         check_candidates(self.candidates)
 
-    def paid(self, costs: tuple[Cost, ...], worst: Cost) -> Cost:
-        """What is paid for all runs."""
-        del worst
-        return compose(*costs)
-
-    def plan(self, budget: Budget, trainer: Any) -> Plan:
+    def plan(self, budget: Budget, trainer: Any) -> NaivePlan:
         """The smallest noise whose total cost stays within the budget."""
-        bases = Bases(trainer, self.candidates, budget)
         count = len(self.candidates)
         validation = validation_of(trainer, self.validation)
         if validation is not None:
-            validation = validation.chosen(budget, lambda one: self.paid((one,) * count, one))
-        held = None if validation is None else self.paid((validation.cost,) * count, validation.cost)
+            validation = validation.chosen(budget, lambda one: self.planned.paid(_held(one, count)))
+        default = default_params(self.candidates, self.default)
 
-        def total(costs: tuple[Cost, ...], worst: Cost) -> Cost:
-            trained = self.paid(costs, worst)
-            return trained if held is None else parallel(trained, held)
+        def planned(base: TrainingCosts) -> NaivePlan:
+            return self.planned(budget, default, self.candidates, Training(base, ALL, {}, validation))
 
-        priced, _ = calibrated(
-            bases, lambda at: total(at.all_candidates, at.worst), budget, f"Training {count} candidates"
-        )
-        settings: Params = {
-            "space": self.candidates.describe(),
-            "base": priced.settings,
-            "part": [],
-            "fixed": {},
-            "validation": None if validation is None else validation.describe(),
-        }
-        return plan_of(self.name, settings, budget, default_params(self.candidates, self.default)[0])
-
-    @classmethod
-    def meaning(cls, settings: Params) -> Meaning:
-        """What settings of this method amount to."""
-        method = cls(check_candidates(space_from_json(settings["space"])))
-        priced, validation = (
-            costs_of(settings["base"], method.candidates),
-            PrivateValidation.from_json(settings["validation"]),
-        )
-        if settings["part"]:
-            raise InvalidInput("This method trains on every record; plan again.")
-        count = len(method.candidates)
-        cost = method.paid(priced.all_candidates, priced.worst)
-        if validation is not None:
-            cost = parallel(cost, method.paid((validation.cost,) * count, validation.cost))
-        scored = PUBLIC_SCORE if validation is None else validation.sentence()
-        return Meaning(
-            cost,
-            noise_of(settings["base"]),
-            float(count),
-            method.theorem,
-            ("Every run costs what the trainer declared for its configuration.", scored),
-            method.candidates,
-            method.guaranteed,
-        )
+        pricing = Pricing(trainer, self.candidates, budget)
+        return planned(calibrated(pricing, lambda base: planned(base).cost, budget, f"Training {count} candidates"))
 
 
 @dataclass(frozen=True)
 class NonPrivateOptimum(Naive):
     """The best of all candidates with only one run paid for: NOT private, a yardstick for public data."""
 
-    name = "non-private-optimum"
-    guaranteed = False
-
-    def paid(self, costs: tuple[Cost, ...], worst: Cost) -> Cost:
-        del costs
-        return worst
+    name: ClassVar[str] = "non-private-optimum"
+    planned: ClassVar[type[NaivePlan]] = OptimumPlan
 
 
 @dataclass(frozen=True)
 class RandomGuess:
-    """One configuration from the prior, trained once with the whole budget."""
+    """One configuration from the prior, trained once with the whole budget.
+
+    Args:
+        space: what the configuration is drawn from.
+        default: what is released if the training failed.
+    """
 
     space: Domain
     default: Params | None = None
 
-    name = "random-guess"
+    name: ClassVar[str] = "random-guess"
 
     def __post_init__(self) -> None:
         if not isinstance(self.space, Space | Candidates):
             raise InvalidInput(f"'space' must be a Space or a list of candidates (Space.of); got {self.space!r}.")
 
-    def plan(self, budget: Budget, trainer: Any) -> Plan:
+    def plan(self, budget: Budget, trainer: Any) -> GuessPlan:
         """The smallest noise of one run within the budget."""
-        priced, _ = calibrated(Bases(trainer, self.space, budget), lambda at: at.base, budget, "One run")
-        settings: Params = {"space": self.space.describe(), "base": priced.settings, "part": [], "fixed": {}}
-        return plan_of(self.name, settings, budget, default_params(self.space, self.default)[0])
-
-
-def _listed(plan: Plan, randomness: Randomness, chosen: list[tuple[int | None, Params]]) -> BestTrial:
-    """A public list of trials, all of which run."""
-    trials = [
-        make_trial(plan.settings, j, params, ("trial", j), place=place) for j, (place, params) in enumerate(chosen)
-    ]
-    return BestTrial(trials, randomness, plan.default)
-
-
-@register_search(Naive.name, Naive.meaning)
-@register_search(NonPrivateOptimum.name, NonPrivateOptimum.meaning)
-def _every(plan: Plan, randomness: Randomness) -> BestTrial:
-    space = space_from_json(plan.settings["space"])
-    items = space.items if isinstance(space, Candidates) else ()
-    return _listed(plan, randomness, [(place, dict(item)) for place, item in enumerate(items)])
-
-
-def _guess(settings: Params) -> Meaning:
-    space = space_from_json(settings["space"])
-    if settings["part"]:
-        raise InvalidInput("This method trains on every record; plan again.")
-    cost, noise = costs_of(settings["base"], space).base, noise_of(settings["base"])
-    said = ("The run costs what the trainer declared for its configuration.",)
-    return Meaning(cost, noise, 1.0, "docs/theorems/mixture.md", said, space)
-
-
-@register_search(RandomGuess.name, _guess)
-def _one(plan: Plan, randomness: Randomness) -> BestTrial:
-    space = space_from_json(plan.settings["space"])
-    if isinstance(space, Candidates):
-        place = space.place(randomness.uniform("candidate", 0, 0))
-        return _listed(plan, randomness, [(place, dict(space.items[place]))])
-    return _listed(plan, randomness, [(None, space.draw(lambda i: randomness.uniform("candidate", 0, i)))])
+        pricing = Pricing(trainer, self.space, budget)
+        base = calibrated(pricing, lambda base: base.over(self.space).average, budget, "One run")
+        default = default_params(self.space, self.default)
+        return GuessPlan(budget, default, self.space, Training(base, ALL, {}, None))

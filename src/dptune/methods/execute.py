@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from dptune.errors import InvalidInput
-from dptune.methods.base import Randomness, Trial
 from dptune.methods.exact import Bits
 from dptune.methods.lines import settle
-from dptune.methods.parts import DataPart, part_from_json, records, size
+from dptune.methods.parts import DataPart, records, size
+from dptune.methods.trial import Randomness, Trial
 
 __all__ = ["check_cost", "fit_stack", "fit_trial", "score_trial", "stacks"]
 
@@ -95,23 +95,22 @@ def fit_stack(
 def score_trial(trial: Trial, fitted: Any, data: Any, randomness: Randomness) -> tuple[Any, float]:
     """The model and its score: the trainer's own, or the one on private validation records that the trial asks for."""
     model, score = fitted[0], float(fitted[1])
-    validation = trial.extra.get("validation")
-    if validation is None or trial.extra.get("final"):
+    validation = trial.validation
+    if validation is None or trial.final:
         return model, score
-    held = records(part_from_json(validation["part"]), data, randomness)
+    held = records(validation.part, data, randomness)
     count = correct(model, held)
-    noise = Fraction(validation["noise"])
+    noise = Fraction(validation.noise)
     if noise > 0:
         # Whole numbers only between the count and the released choice: one record moves the count by at most 1.
         bits = Bits(randomness, *trial.seed_label, "score")
         count = Fraction(math.floor(count) + bits.discrete_gaussian(noise))
-    return model, float(count / Fraction(validation["denominator"]))
+    return model, float(count / Fraction(validation.denominator))
 
 
 def check_cost(trainer: Any, trial: Trial) -> None:
     """Refuse a trainer that no longer declares what the plan paid for."""
-    declared = trial.extra.get("cost")
-    if declared is not None and trainer.cost(trial.params).describe() != declared:
+    if trial.declared is not None and trainer.cost(trial.params) != trial.declared:
         raise InvalidInput("The trainer declares another cost than the one in the plan; plan again with this trainer.")
 
 

@@ -7,28 +7,52 @@ everything. Utilities must never be released.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 from dptune._validate import integer, real
+from dptune.accounting import Cost
 from dptune.accounting.shards import permute_and_flip
-from dptune.errors import InvalidInput
-from dptune.methods._search import FixedTrials, final_trial
-from dptune.methods._shards import Shared, check_candidates, part_trial, sensitivity_of, shared_meaning, total_utility
-from dptune.methods.base import Budget, Meaning, Params, Plan, Randomness, Selection, register_search
+from dptune.methods._machinery.search import FixedTrials
+from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candidates, total_utility
+from dptune.methods.budget import Budget
 from dptune.methods.exact import Bits
 from dptune.methods.parts import Shard
+from dptune.methods.trial import Params, Randomness, Search, Selection
 from dptune.methods.validation import PrivateValidation, validation_of
-from dptune.spaces import Candidates, space_from_json
+from dptune.spaces import Candidates
 
-__all__ = ["NoisyBest"]
+__all__ = ["NoisyBest", "NoisyBestPlan"]
 
 SHARD_ASSUMPTIONS = (
     "A record belongs to one shard, by an independent label; a training sees the records of its shard alone.",
     "Scores are between 0 and 1, from public records or from held-back records each of which is judged on its own.",
     "The final training costs no more than the trainer declared, whatever was chosen.",
 )
+
+
+@dataclass(frozen=True)
+class NoisyBestPlan(ChoicePlan):
+    """Permute-and-flip on the utilities of shards, then one training on everything.
+
+    Args:
+        epsilon: the pure epsilon of the choice.
+    """
+
+    epsilon: float
+
+    method: ClassVar[str] = "noisy-best"
+    theorem: ClassVar[str] = "docs/theorems/shards.md"
+    assumptions: ClassVar[tuple[str, ...]] = SHARD_ASSUMPTIONS
+
+    @property
+    def choice(self) -> Cost:
+        return permute_and_flip(self.epsilon)
+
+    def start(self, randomness: Randomness) -> Search:
+        return FlipSearch(self, randomness)
 
 
 @dataclass(frozen=True)
@@ -45,62 +69,56 @@ class NoisyBest:
     validation: PrivateValidation | None = None
     default: Params | None = None
 
-    name = "noisy-best"
+    name: ClassVar[str] = "noisy-best"
 
     def __post_init__(self) -> None:
         check_candidates(self.candidates)
         integer("shards", self.shards, 1, 10**6)
         real("share", self.share, 0, 1, low_open=True, high_open=True)
 
-    def plan(self, budget: Budget, trainer: Any) -> Plan:
+    def plan(self, budget: Budget, trainer: Any) -> NoisyBestPlan:
         """The smallest noise of the final training whose total stays within the budget."""
-        validation = validation_of(trainer, self.validation)
-        epsilon = self.share * budget.epsilon
-        settings = {"shards": self.shards, "epsilon": epsilon}
-        shared = Shared(self.name, self.candidates, self.default, self.shards, self.private, validation)
-        return shared.plan(budget, trainer, permute_and_flip(epsilon), settings)
+        validation, epsilon = validation_of(trainer, self.validation), self.share * budget.epsilon
+        choosing = Choosing(self.candidates, self.default, self.shards, self.private, validation)
+        parts, final, default = choosing.planned(budget, trainer, permute_and_flip(epsilon))
+        return NoisyBestPlan(budget, default, parts, final, epsilon)
 
 
 class ShardSearch(FixedTrials):
     """All candidates on all shards, then a choice; subclasses say which."""
 
-    def __init__(self, plan: Plan, randomness: Randomness) -> None:
-        self._plan, self._randomness = plan, randomness
-        self._settings = plan.settings
-        self._space = space_from_json(plan.settings["space"])
-        if not isinstance(self._space, Candidates):
-            raise InvalidInput("Choosing by shards needs a list of candidates.")
-        self._shards = int(plan.settings["shards"])
+    def __init__(self, plan: ChoicePlan, randomness: Randomness) -> None:
+        self._parts, self._final, self._default, self._randomness = plan.parts, plan.final, plan.default, randomness
+        k = plan.parts.count
         super().__init__(
-            part_trial(self._settings, s * self._shards + i, item, Shard(self._shards, i))
-            for s, item in enumerate(self._space.items)
-            for i in range(self._shards)
+            plan.parts.trial(s * k + i, item, Shard(k, i))
+            for s, item in enumerate(plan.parts.candidates.items)
+            for i in range(k)
         )
 
     def utilities(self) -> list[int]:
         """Sums of rounded scores, one for each candidate; never released."""
-        k, scores = self._shards, self._told.scores
+        k, scores = self._parts.count, self._told.scores
         return [total_utility([scores[s * k + i] for i in range(k)]) for s in range(len(self._trials) // k)]
 
-    def sensitivity(self) -> int:
-        return sensitivity_of(self._shards, PrivateValidation.from_json(self._settings["validation"]))
-
+    @abstractmethod
     def choose(self) -> int | None:
         """The index of the chosen candidate; None for the public default."""
-        bits = Bits(self._randomness, "choice")
-        return bits.permute_and_flip(self.utilities(), self.sensitivity(), Fraction(self._settings["epsilon"]))
 
     def _select(self) -> Selection:
-        chosen = self.choose()
-        items = self._space.items if isinstance(self._space, Candidates) else ()
-        params = self._plan.default if chosen is None else dict(items[chosen])
-        final = final_trial(self._settings["final"], self._space, params)
-        return Selection(None, dict(final.params), final)
+        chosen, space = self.choose(), self._parts.candidates
+        params: Params = dict(self._default if chosen is None else space.items[chosen])
+        final = self._final.final_trial(space, params)
+        return Selection(dict(final.params), final=final)
 
 
-def _meaning(settings: Params) -> Meaning:
-    choice = permute_and_flip(settings["epsilon"])
-    return shared_meaning(settings, lambda _: choice, "shards", "docs/theorems/shards.md", SHARD_ASSUMPTIONS)
+class FlipSearch(ShardSearch):
+    """Permute-and-flip among the candidates."""
 
+    def __init__(self, plan: NoisyBestPlan, randomness: Randomness) -> None:
+        self._epsilon = plan.epsilon
+        super().__init__(plan, randomness)
 
-register_search(NoisyBest.name, _meaning)(ShardSearch)
+    def choose(self) -> int | None:
+        bits = Bits(self._randomness, "choice")
+        return bits.permute_and_flip(self.utilities(), self._parts.sensitivity, Fraction(self._epsilon))

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dptune._codec import register_family
 from dptune._validate import integer, real
 from dptune.errors import InvalidInput
 
@@ -145,6 +146,9 @@ def part_from_json(data: object) -> DataPart:
         except TypeError:
             raise InvalidInput(f"The fields of this condition are wrong: {dict(item)!r}.") from None
     return DataPart(tuple(found))
+
+
+register_family(DataPart, DataPart.describe, part_from_json)
 
 
 def size(data: Any) -> int:

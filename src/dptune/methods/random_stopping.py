@@ -6,29 +6,25 @@ and must never be released; K = 0, like a run in which everything failed, releas
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
 
-from dptune.accounting import Cost, Runs, cost_from_json, parallel, select
-from dptune.accounting.runs import runs_from_json
+from dptune._codec import register_tagged
+from dptune.accounting import Cost, Runs, parallel, select
 from dptune.errors import InvalidInput
-from dptune.methods._costs import Bases, Priced, calibrated
-from dptune.methods._kinds import costs_of, noise_of
-from dptune.methods._search import BestTrial, default_params, make_trial, scaled_batch
-from dptune.methods.base import (
-    Budget,
-    Meaning,
-    Params,
-    Plan,
-    Randomness,
-    plan_of,
-    register_search,
-)
+from dptune.methods._machinery.costs import TrainingCosts
+from dptune.methods._machinery.pricing import Pricing, calibrated
+from dptune.methods._machinery.search import BestTrial, Training, default_params, scaled_batch
+from dptune.methods.budget import Budget
 from dptune.methods.lines import Line
+from dptune.methods.parts import ALL, DataPart
+from dptune.methods.plan import Plan
+from dptune.methods.trial import Params, Randomness, Search
 from dptune.methods.validation import PrivateValidation, validation_of
-from dptune.spaces import Candidates, Domain, Space, space_from_json
+from dptune.spaces import Candidates, Domain, Space
 
-__all__ = ["RandomStopping"]
+__all__ = ["PUBLIC_SCORE", "RandomStopping", "StoppingPlan", "Tuning"]
 
 ASSUMPTIONS = (
     "Every run costs what the trainer declared for its configuration.",
@@ -36,14 +32,146 @@ ASSUMPTIONS = (
 )
 PUBLIC_SCORE = "The score is computed from public records, or its cost is part of what the trainer declared."
 
+_TUNINGS: dict[str, type[Tuning]] = {}
+
+
+@dataclass(frozen=True)
+class Tuning(Training):
+    """Runs of which the best is chosen: from which space, how many, and how each is trained.
+
+    Args:
+        space: what configurations are drawn from.
+        runs: the law of their number.
+    """
+
+    space: Domain
+    runs: Runs
+
+    method: ClassVar[str] = "random-stopping"
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        _TUNINGS[cls.method] = cls
+
+    def choose(self, base: Cost) -> Cost:
+        """The cost of choosing the best among runs that each cost ``base``."""
+        return select(base, self.runs)
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What tuning costs: a training record and, beside it, a validation record."""
+        chosen = self.choose(self.base.over(self.space).average)
+        return chosen if self.validation is None else parallel(chosen, self.choose(self.validation.cost))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Sentences for the statement."""
+        scored = PUBLIC_SCORE if self.validation is None else self.validation.sentence()
+        if self.base.line is None:
+            return (*ASSUMPTIONS, scored)
+        kept = f"Every candidate was kept under one Renyi line, whose cost is charged: {self.base.line}."
+        return (*ASSUMPTIONS, scored, kept)
+
+    @property
+    def batch(self) -> int | None:
+        """How many runs are drawn from one sampling law, where earlier scores steer later draws."""
+        return None
+
+    def count(self, randomness: Randomness) -> int:
+        """K, which is never released."""
+        return self.runs.sample(lambda: randomness.uniform("runs"))
+
+    def start(self, randomness: Randomness, default: Params) -> Search:
+        """Begin the search."""
+        return RandomSearch(self, randomness, default)
+
+
+_TUNINGS[Tuning.method] = Tuning
+
+
+register_tagged(Tuning, "method", _TUNINGS)
+
+
+@dataclass(frozen=True)
+class StoppingPlan(Plan):
+    """The best of K runs is released.
+
+    Args:
+        tuning: the runs, and how their number is drawn.
+    """
+
+    tuning: Tuning
+
+    method: ClassVar[str] = "random-stopping"
+    theorem: ClassVar[str] = "docs/theorems/select.md"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tuning.part != ALL:
+            raise InvalidInput("Tuning on a part of the records is the method 'subset'; plan again.")
+        if self.tuning.method != self.method:
+            raise InvalidInput(f"A plan of {self.method!r} cannot tune by {self.tuning.method!r}; plan again.")
+
+    @property
+    def space(self) -> Domain:
+        return self.tuning.space
+
+    @property
+    def cost(self) -> Cost:
+        return self.tuning.cost
+
+    @property
+    def noise(self) -> float | None:
+        return self.tuning.base.noise
+
+    @property
+    def expected_runs(self) -> float:
+        return self.tuning.runs.expected
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return self.tuning.assumptions
+
+    @property
+    def law(self) -> Runs:
+        return self.tuning.runs
+
+    @property
+    def validation(self) -> PrivateValidation | None:
+        return self.tuning.validation
+
+    @property
+    def batch(self) -> int | None:
+        return self.tuning.batch
+
+    @property
+    def run_costs(self) -> tuple[Cost, ...]:
+        return self.tuning.base.run_costs or (self.cost,)
+
+    def start(self, randomness: Randomness) -> Search:
+        return self.tuning.start(randomness, self.default)
+
 
 @dataclass(frozen=True)
 class RandomStopping:
     """Draw K from ``runs``, train K configurations drawn from the space's prior, release the best.
 
-    ``default`` is released if nothing ran or all failed; ``validation`` scores on private records. ``costs`` says
-    how configurations of different cost are put together: "average", "largest", or "line" (or a ``Line``), which also
-    takes costs that follow a continuous parameter.
+    Args:
+        space: what may be tried, with its prior.
+        runs: the law of the number of runs, for example ``Geometric(10)``.
+        default: what is released if nothing ran or all failed; by default the middle of the space.
+        validation: scores on private records, noised and paid for.
+        costs: how configurations of different cost are put together: "average", "largest", or "line" (or a
+            ``Line``), which also takes costs that follow a continuous parameter.
+
+    Raises:
+        InvalidInput: an argument is not what it must be, or the default is outside of the space.
+
+    Examples:
+        >>> import dptune as dpt
+        >>> space = dpt.Space(learning_rate=dpt.Float(1e-3, 10, log=True))
+        >>> dpt.RandomStopping(space, dpt.Geometric(10)).runs.expected
+        10.0
     """
 
     space: Domain
@@ -52,8 +180,8 @@ class RandomStopping:
     validation: PrivateValidation | None = None
     costs: str | Line = "average"
 
-    name = "random-stopping"
-    theorem = "docs/theorems/select.md"
+    name: ClassVar[str] = "random-stopping"
+    planned: ClassVar[type[StoppingPlan]] = StoppingPlan
 
     def __post_init__(self) -> None:
         if not isinstance(self.space, Space | Candidates):
@@ -62,10 +190,8 @@ class RandomStopping:
             raise InvalidInput(f"'runs' must be a law such as Geometric(10) or Poisson(15); got {self.runs!r}.")
         default_params(self.space, self.default)
 
-    # What Subset reuses.
-
     def choose(self, base: Cost) -> Cost:
-        """The cost of choosing among runs of a base mechanism."""
+        """The cost of choosing the best among runs that each cost ``base``."""
         return select(base, self.runs)
 
     def validated(self, budget: Budget, trainer: Any) -> PrivateValidation | None:
@@ -73,94 +199,54 @@ class RandomStopping:
         validation = validation_of(trainer, self.validation)
         return None if validation is None else validation.chosen(budget, self.choose)
 
-    def tuning_cost(self, base: Cost, validation: PrivateValidation | None) -> Cost:
-        """The cost of tuning: for a training record and, on the side, for a validation record."""
-        chosen = self.choose(base)
-        return chosen if validation is None else parallel(chosen, self.choose(validation.cost))
+    def tuning(self, base: TrainingCosts, part: DataPart, fixed: Params, validated: PrivateValidation | None) -> Tuning:
+        """The runs of this method when trainings cost ``base``."""
+        return Tuning(base, part, fixed, validated, self.space, self.runs)
 
-    def settings(self, priced: Priced, validation: PrivateValidation | None, trainer: Any, share: float) -> Params:
-        """What the search needs; the part is everything until a method around this one narrows it."""
-        kept = share * (1.0 if validation is None else 1.0 - validation.fraction)
-        return {
-            "space": self.space.describe(),
-            "runs": self.runs.describe(),
-            "base": priced.settings,
-            "part": [],
-            "fixed": scaled_batch(trainer, self.space, kept),
-            "validation": None if validation is None else validation.describe(),
-        }
+    def fixed(self, trainer: Any, validated: PrivateValidation | None, share: float) -> Params:
+        """Public parameters of trainings on a part that holds about ``share`` of the records."""
+        return scaled_batch(trainer, self.space, share * (1.0 if validated is None else 1.0 - validated.fraction))
 
-    def plan(self, budget: Budget, trainer: Any) -> Plan:
-        """The smallest noise whose total cost stays within the budget."""
-        bases = Bases(trainer, self.space, budget, self.costs)
-        validation = self.validated(budget, trainer)
-        priced, _ = calibrated(
-            bases,
-            lambda at: self.tuning_cost(at.base, validation),
+    def plan(self, budget: Budget, trainer: Any) -> StoppingPlan:
+        """The smallest noise whose total cost stays within the budget.
+
+        Args:
+            budget: the total for tuning and the released model.
+            trainer: declares what one training costs.
+
+        Raises:
+            BudgetExceeded: no noise brings the total within the budget.
+        """
+        validated = self.validated(budget, trainer)
+        fixed = self.fixed(trainer, validated, 1.0)
+
+        def tuned(base: TrainingCosts) -> Tuning:
+            return self.tuning(base, ALL, fixed, validated)
+
+        base = calibrated(
+            Pricing(trainer, self.space, budget, self.costs),
+            lambda base: tuned(base).cost,
             budget,
             f"Tuning with {self.runs} runs",
-            guide=lambda at: self.choose(at.base),
+            guide=lambda base: self.choose(base.over(self.space).average),
         )
-        default, _ = default_params(self.space, self.default)
-        return plan_of(self.name, self.settings(priced, validation, trainer, 1.0), budget, default)
-
-    def with_runs(self, runs: Runs) -> RandomStopping:
-        """The same with another law."""
-        return replace(self, runs=runs)
+        return self.planned(budget, default_params(self.space, self.default), tuned(base))
 
 
 class RandomSearch(BestTrial):
     """K independent draws from the prior, all of which may run at once."""
 
-    def __init__(self, plan: Plan, randomness: Randomness) -> None:
-        settings = plan.settings
-        space = space_from_json(settings["space"])
-        count = runs_from_json(settings["runs"]).sample(lambda: randomness.uniform("runs"))
-        trials = []
-        for j in range(count):
-            if isinstance(space, Candidates):
-                place = space.place(randomness.uniform("candidate", j, 0))
-                params = dict(space.items[place])
-            else:
-                place, params = None, space.draw(lambda i, j=j: randomness.uniform("candidate", j, i))  # type: ignore[misc]
-            trials.append(make_trial(settings, j, params, ("trial", j), place=place))
-        super().__init__(trials, randomness, plan.default)
+    def __init__(self, tuning: Tuning, randomness: Randomness, default: Params) -> None:
+        space, trials = tuning.space, []
+        for j in range(tuning.count(randomness)):
+            place, params = draw(space, randomness, j)
+            trials.append(tuning.trial(j, params, ("trial", j), place))
+        super().__init__(trials, randomness, default)
 
 
-def tuning_of(method: RandomStopping, settings: Params) -> Cost:
-    """What tuning with these settings costs."""
-    priced = costs_of(settings["base"], method.space)
-    return method.tuning_cost(priced.base, PrivateValidation.from_json(settings["validation"]))
-
-
-def tuning_assumptions(settings: Params) -> tuple[str, ...]:
-    """Sentences for the statement."""
-    validation = PrivateValidation.from_json(settings["validation"])
-    scored = PUBLIC_SCORE if validation is None else validation.sentence()
-    line = settings["base"]["line"]
-    if line is None:
-        return (*ASSUMPTIONS, scored)
-    kept = cost_from_json(line)
-    return (*ASSUMPTIONS, scored, f"Every candidate was kept under one Renyi line, whose cost is charged: {kept}.")
-
-
-def stopping_from(settings: Params) -> RandomStopping:
-    """The method that has these settings."""
-    return RandomStopping(space_from_json(settings["space"]), runs_from_json(settings["runs"]))
-
-
-def meaning_from(method: RandomStopping, settings: Params) -> Meaning:
-    """The meaning of a method's own settings."""
-    if settings["part"]:
-        raise InvalidInput("Tuning on a part of the records is the method 'subset'; plan again.")
-    return Meaning(
-        tuning_of(method, settings),
-        noise_of(settings["base"]),
-        method.runs.expected,
-        method.theorem,
-        tuning_assumptions(settings),
-        method.space,
-    )
-
-
-register_search(RandomStopping.name, lambda settings: meaning_from(stopping_from(settings), settings))(RandomSearch)
+def draw(space: Domain, randomness: Randomness, number: int) -> tuple[int | None, Params]:
+    """The configuration of a run, from the prior; in a list of candidates also its place."""
+    if isinstance(space, Candidates):
+        place = space.place(randomness.uniform("candidate", number, 0))
+        return place, dict(space.items[place])
+    return None, space.draw(lambda i: randomness.uniform("candidate", number, i))

@@ -9,34 +9,112 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 from dptune._validate import real
-from dptune.accounting import Cost, compose, disjoint, subsample
+from dptune.accounting import Cost, Runs, compose, disjoint, subsample
 from dptune.errors import InvalidInput
-from dptune.methods._costs import Bases, Priced, calibrated
-from dptune.methods._kinds import costs_of, noise_of
-from dptune.methods._search import RATES, default_params, final_trial, scaled_batch
-from dptune.methods.adaptive import Adaptive, adaptive_from
-from dptune.methods.base import (
-    Budget,
-    Meaning,
-    Outcome,
-    Params,
-    Plan,
-    Randomness,
-    Search,
-    Selection,
-    Trial,
-    plan_of,
-    register_search,
-)
+from dptune.methods._machinery.costs import TrainingCosts
+from dptune.methods._machinery.pricing import Pricing, calibrated
+from dptune.methods._machinery.search import RATES, Training, default_params, scaled_batch
+from dptune.methods.budget import Budget
 from dptune.methods.parts import Coin, DataPart
-from dptune.methods.random_stopping import RandomStopping, stopping_from, tuning_assumptions, tuning_of
+from dptune.methods.plan import Plan
+from dptune.methods.random_stopping import RandomStopping, Tuning
+from dptune.methods.trial import Outcome, Params, Randomness, Search, Selection, Trial
 from dptune.methods.validation import PrivateValidation
-from dptune.spaces import space_from_json
+from dptune.spaces import Domain
 
-__all__ = ["Subset"]
+__all__ = ["Subset", "SubsetPlan"]
+
+
+def parts_of(fraction: float, train_on: str) -> tuple[DataPart, DataPart]:
+    """The records that are tuned on, and those that the final training sees."""
+    rest = (Coin(fraction, False),) if train_on == "rest" else ()
+    return DataPart((Coin(fraction),)), DataPart(rest)
+
+
+@dataclass(frozen=True)
+class SubsetPlan(Plan):
+    """Tune on a random part of the records, then train once.
+
+    Args:
+        tuning: the runs on the part.
+        final: the training that is released.
+        fraction: the probability that a record is used for tuning.
+        train_on: "rest" (variant 1) or "all" (variant 2): what the final training sees.
+        factors: by what the winner's parameters are multiplied for the final training.
+        warm_start: whether the final training begins from the winner's model.
+    """
+
+    tuning: Tuning
+    final: Training
+    fraction: float
+    train_on: str
+    factors: dict[str, float]
+    warm_start: bool
+
+    method: ClassVar[str] = "subset"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        Subset.check(self.fraction, self.train_on)
+        before, after = parts_of(self.fraction, self.train_on)
+        if self.tuning.part != before or self.final.part != after or self.final.validation is not None:
+            raise InvalidInput("The plan's parts of the records are not those of its fraction; plan again.")
+
+    @property
+    def space(self) -> Domain:
+        return self.tuning.space
+
+    @cached_property
+    def cost(self) -> Cost:
+        # The winner decides the final training, so its cost must hold for every candidate.
+        tune, worst = self.tuning.cost, self.final.base.over(self.space).worst
+        if self.train_on == "rest":
+            return disjoint(tune, worst, self.fraction)
+        return compose(subsample(tune, self.fraction), worst)
+
+    @property
+    def noise(self) -> float | None:
+        return self.final.base.noise
+
+    @property
+    def expected_runs(self) -> float:
+        return self.tuning.runs.expected + 1.0
+
+    @property
+    def theorem(self) -> str:
+        return "docs/theorems/disjoint.md" if self.train_on == "rest" else "docs/theorems/subsample.md"
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return (
+            *self.tuning.assumptions,
+            f"Each record was used for tuning with probability {self.fraction:g}, by an independent coin; which "
+            "records and how many is not released.",
+            "The final training costs no more than declared, whatever the tuning chose.",
+        )
+
+    @property
+    def law(self) -> Runs:
+        return self.tuning.runs
+
+    @property
+    def validation(self) -> PrivateValidation | None:
+        return self.tuning.validation
+
+    @property
+    def batch(self) -> int | None:
+        return self.tuning.batch
+
+    @property
+    def run_costs(self) -> tuple[Cost, ...]:
+        return self.final.base.run_costs or (self.cost,)
+
+    def start(self, randomness: Randomness) -> Search:
+        return SubsetSearch(self, randomness)
 
 
 @dataclass(frozen=True)
@@ -55,21 +133,25 @@ class Subset:
     transfer: str | Mapping[str, float] = "auto"
     warm_start: bool = False
 
-    name = "subset"
+    name: ClassVar[str] = "subset"
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, RandomStopping):
             raise InvalidInput(f"'method' must be RandomStopping(...) or Adaptive(...); got {self.method!r}.")
-        hint = "It is the probability that a record is used for tuning."
-        checked = real("fraction", self.fraction, 0, 1, low_open=True, high_open=True, hint=hint)
-        object.__setattr__(self, "fraction", checked)
-        if self.final not in ("rest", "all"):
-            raise InvalidInput(f"'final' must be 'rest' (variant 1) or 'all' (variant 2); got {self.final!r}.")
+        object.__setattr__(self, "fraction", self.check(self.fraction, self.final))
         if isinstance(self.transfer, Mapping):
             for name, factor in self.transfer.items():
                 real(f"transfer of {name}", factor, 0, low_open=True)
         elif self.transfer not in ("auto", "sgd", "none"):
             raise InvalidInput(f"'transfer' must be 'auto', 'sgd', 'none' or a dictionary; got {self.transfer!r}.")
+
+    @staticmethod
+    def check(fraction: float, final: str) -> float:
+        """The fraction, if both are what they must be."""
+        if final not in ("rest", "all"):
+            raise InvalidInput(f"'final' must be 'rest' (variant 1) or 'all' (variant 2); got {final!r}.")
+        hint = "It is the probability that a record is used for tuning."
+        return real("fraction", fraction, 0, 1, low_open=True, high_open=True, hint=hint)
 
     @property
     def final_share(self) -> float:
@@ -81,46 +163,37 @@ class Subset:
         """How many times more records the final training sees than a tuning run: public."""
         return self.final_share / self.fraction
 
-    @property
-    def parts(self) -> tuple[DataPart, DataPart]:
-        """The records that are tuned on, and those that the final training sees."""
-        return DataPart((Coin(self.fraction),)), DataPart((Coin(self.fraction, False),) if self.final == "rest" else ())
+    def plan(self, budget: Budget, trainer: Any) -> SubsetPlan:
+        """The smallest noise whose total cost stays within the budget.
 
-    def together(self, tune: Cost, worst: Cost) -> Cost:
-        """The cost of tuning and final training."""
-        # The winner decides the final training, so its cost must hold for every candidate.
-        if self.final == "rest":
-            return disjoint(tune, worst, self.fraction)
-        return compose(subsample(tune, self.fraction), worst)
+        Args:
+            budget: the total for tuning and final training.
+            trainer: declares what one training costs.
 
-    def total(self, priced: Priced, validation: PrivateValidation | None) -> Cost:
-        """The cost of everything at one level of noise."""
-        return self.together(self.method.tuning_cost(priced.base, validation), priced.worst)
+        Raises:
+            BudgetExceeded: no noise brings the total within the budget.
+        """
+        method, (before, after) = self.method, parts_of(self.fraction, self.final)
+        validated = method.validated(budget, trainer)
+        fixed = method.fixed(trainer, validated, self.fraction)
+        last = scaled_batch(trainer, method.space, self.final_share)
+        default, factors = default_params(method.space, method.default), self._factors(trainer)
 
-    def plan(self, budget: Budget, trainer: Any) -> Plan:
-        """The smallest noise whose total cost stays within the budget."""
-        bases = Bases(trainer, self.method.space, budget, self.method.costs)
-        validation = self.method.validated(budget, trainer)
+        def planned(base: TrainingCosts) -> SubsetPlan:
+            return SubsetPlan(
+                budget,
+                default,
+                tuning=method.tuning(base, before, fixed, validated),
+                final=Training(base, after, last, None),
+                fraction=self.fraction,
+                train_on=self.final,
+                factors=factors,
+                warm_start=self.warm_start,
+            )
+
         what = f"Tuning on a share of {self.fraction:g} and training on {self.final}"
-        priced, _ = calibrated(bases, lambda at: self.total(at, validation), budget, what)
-        default, _ = default_params(self.method.space, self.method.default)
-        inner = self.method.settings(priced, validation, trainer, self.fraction)
-        before, after = self.parts
-        inner["part"] = before.describe()
-        settings = {
-            "inner": {"method": self.method.name, "settings": inner},
-            "final": {
-                "base": priced.settings,
-                "part": after.describe(),
-                "fixed": scaled_batch(trainer, self.method.space, self.final_share),
-                "validation": None,
-            },
-            "factors": self._factors(trainer),
-            "warm_start": self.warm_start,
-            "fraction": self.fraction,
-            "variant": 1 if self.final == "rest" else 2,
-        }
-        return plan_of(self.name, settings, budget, default)
+        pricing = Pricing(trainer, method.space, budget, method.costs)
+        return planned(calibrated(pricing, lambda base: planned(base).cost, budget, what))
 
     def _factors(self, trainer: Any) -> dict[str, float]:
         if isinstance(self.transfer, Mapping):
@@ -135,61 +208,25 @@ class Subset:
 class SubsetSearch:
     """The search of the inner method on the part, then one final training."""
 
-    def __init__(self, plan: Plan, randomness: Randomness) -> None:
-        inner = plan.settings["inner"]
-        self._settings, self._default = plan.settings, plan.default
-        self._inner: Search = replace(plan, method=inner["method"], settings=inner["settings"]).start(randomness)
-        self._space = space_from_json(inner["settings"]["space"])
-        self._seen: dict[int, Trial] = {}
+    def __init__(self, plan: SubsetPlan, randomness: Randomness) -> None:
+        self._plan = plan
+        self._inner = plan.tuning.start(randomness, plan.default)
 
     @property
     def done(self) -> bool:
         return self._inner.done
 
     def ask(self) -> list[Trial]:
-        trials = self._inner.ask()
-        self._seen.update((trial.index, trial) for trial in trials)
-        return trials
+        return self._inner.ask()
 
     def tell(self, outcome: Outcome) -> None:
         self._inner.tell(outcome)
 
     def result(self) -> Selection:
-        found = self._inner.result()
-        chosen = self._default if found.winner is None else self._seen[found.winner].extra["candidate"]
-        trial = final_trial(self._settings["final"], self._space, chosen)
-        factors = self._settings["factors"]
+        plan, best = self._plan, self._inner.result().best
+        chosen = plan.default if best is None else best.candidate
+        trial = plan.final.final_trial(plan.space, chosen)
+        factors = plan.factors
         params: Params = {key: value * factors[key] if key in factors else value for key, value in trial.params.items()}
-        extra = dict(trial.extra)
-        if self._settings["warm_start"] and found.winner is not None:
-            extra["warm_start"] = found.winner
-        final = replace(trial, params=params, extra=extra)
-        return Selection(found.winner, params, final)
-
-
-def _meaning(settings: Params) -> Meaning:
-    inner, last = settings["inner"]["settings"], settings["final"]
-    read = {RandomStopping.name: stopping_from, Adaptive.name: adaptive_from}
-    if settings["inner"]["method"] not in read:
-        raise InvalidInput(f"Subset tuning cannot use {settings['inner']['method']!r} inside; plan again.")
-    method = read[settings["inner"]["method"]](inner)
-    made = Subset(method, settings["fraction"], "rest" if settings["variant"] == 1 else "all")
-    before, after = made.parts
-    if inner["part"] != before.describe() or last["part"] != after.describe() or last["validation"] is not None:
-        raise InvalidInput("The plan's parts of the records are not those of its fraction; plan again.")
-    return Meaning(
-        made.together(tuning_of(method, inner), costs_of(last["base"], method.space).worst),
-        noise_of(last["base"]),
-        method.runs.expected + 1.0,
-        "docs/theorems/disjoint.md" if made.final == "rest" else "docs/theorems/subsample.md",
-        (
-            *tuning_assumptions(inner),
-            f"Each record was used for tuning with probability {made.fraction:g}, by an independent coin; which "
-            "records and how many is not released.",
-            "The final training costs no more than declared, whatever the tuning chose.",
-        ),
-        method.space,
-    )
-
-
-register_search(Subset.name, _meaning)(SubsetSearch)
+        warm = best.index if plan.warm_start and best is not None else None
+        return Selection(params, best, replace(trial, params=params, warm_start=warm))

@@ -11,30 +11,23 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 from dptune._validate import integer, real
 from dptune.accounting import Cost
 from dptune.accounting.shards import ElasticRounds, filtered_rounds, sparse_vector
 from dptune.errors import InvalidInput
-from dptune.methods._search import Told, final_trial
-from dptune.methods._shards import (
-    UNIT,
-    Shared,
-    check_candidates,
-    part_trial,
-    sensitivity_of,
-    shared_meaning,
-    total_utility,
-)
-from dptune.methods.base import Budget, Meaning, Outcome, Params, Plan, Randomness, Selection, Trial, register_search
+from dptune.methods._machinery.search import Told
+from dptune.methods._machinery.shards import UNIT, ChoicePlan, Choosing, check_candidates, total_utility
+from dptune.methods.budget import Budget
 from dptune.methods.exact import Bits
 from dptune.methods.noisy_best import SHARD_ASSUMPTIONS, ShardSearch
 from dptune.methods.parts import Shard
+from dptune.methods.trial import Outcome, Params, Randomness, Search, Selection, Trial
 from dptune.methods.validation import PrivateValidation, validation_of
-from dptune.spaces import Candidates, space_from_json
+from dptune.spaces import Candidates
 
-__all__ = ["Threshold", "register_proposer", "worst_case_weight"]
+__all__ = ["Threshold", "ThresholdPlan", "register_proposer", "worst_case_weight"]
 
 # What was offered so far, and which of it passed (None: nothing did) -> the next candidates; none to stop.
 Proposer = Callable[[list[tuple[list[Params], int | None]]], list[Params]]
@@ -53,6 +46,68 @@ def worst_case_weight(elastic: ElasticRounds) -> float:
     """What the noise-free rounds up to utility 1 cost in units of e: a pass 1, a fail 1/2."""
     passes = (elastic.rounds() - 1) // 2
     return passes + (passes + 1) / 2.0
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How thresholds rise, and what every comparison may cost: public arithmetic.
+
+    Args:
+        epsilon: the pure epsilon of all comparisons together, charged whole.
+        granularity: thresholds move in multiples of this.
+        start: the first threshold's base.
+        variant: "rounds" (the paper's, filtered) or "sparse" (one sparse vector).
+        per_round: the epsilon of one round that passes.
+        passes: how many answers above a threshold one sparse vector may give.
+    """
+
+    epsilon: float
+    granularity: float
+    start: float
+    variant: str
+    per_round: float
+    passes: int
+
+    def __post_init__(self) -> None:
+        if self.variant not in ("rounds", "sparse"):
+            raise InvalidInput(f"'variant' must be 'rounds' or 'sparse'; got {self.variant!r}.")
+
+    @property
+    def cost(self) -> Cost:
+        """What the choice costs, whatever passed."""
+        if self.variant == "rounds":
+            return filtered_rounds(self.epsilon)
+        return sparse_vector(self.epsilon, 1.0, self.passes).cost
+
+
+@dataclass(frozen=True)
+class ThresholdPlan(ChoicePlan):
+    """Rising thresholds on the utilities of shards, then one training on everything.
+
+    Args:
+        rounds: how thresholds rise.
+        arrive: how many candidates arrive in one batch; None if all are known from the start.
+        proposer: the name of what proposes batches; None for the order given.
+    """
+
+    rounds: Rounds
+    arrive: int | None
+    proposer: str | None
+
+    method: ClassVar[str] = "threshold"
+    theorem: ClassVar[str] = "docs/theorems/shards.md"
+    assumptions: ClassVar[tuple[str, ...]] = SHARD_ASSUMPTIONS
+
+    @property
+    def choice(self) -> Cost:
+        return self.rounds.cost
+
+    def gate(self, bits: Bits) -> Gate:
+        """The noisy comparisons of one run."""
+        return Gate(self.rounds, self.parts.count, self.parts.sensitivity, bits)
+
+    def start(self, randomness: Randomness) -> Search:
+        return ThresholdSearch(self, randomness) if self.arrive is None else BatchSearch(self, self.arrive, randomness)
 
 
 @dataclass(frozen=True)
@@ -75,7 +130,7 @@ class Threshold:
     validation: PrivateValidation | None = None
     default: Params | None = None
 
-    name = "threshold"
+    name: ClassVar[str] = "threshold"
 
     def __post_init__(self) -> None:
         check_candidates(self.candidates)
@@ -91,24 +146,22 @@ class Threshold:
         if self.proposer is not None and self.batch is None:
             raise InvalidInput("A proposer needs 'batch', the largest number of candidates in a round.")
 
-    def plan(self, budget: Budget, trainer: Any) -> Plan:
+    def plan(self, budget: Budget, trainer: Any) -> ThresholdPlan:
         """The smallest noise of the final training whose total stays within the budget."""
         validation = validation_of(trainer, self.validation)
         elastic = ElasticRounds(self.start, self.granularity)
         total = self.share * budget.epsilon
-        settings: Params = {
-            "shards": self.shards,
-            "epsilon": total,
-            "granularity": self.granularity,
-            "start": self.start,
-            "variant": self.variant,
-            "per_round": total / max(worst_case_weight(elastic), 1.0),
-            "passes": max(1, 2 * elastic.doublings()),
-            "batch": self.batch,
-            "proposer": self.proposer,
-        }
-        shared = Shared(self.name, self.candidates, self.default, self.shards, self.private, validation)
-        return shared.plan(budget, trainer, _choice(settings), settings)
+        rounds = Rounds(
+            total,
+            self.granularity,
+            self.start,
+            self.variant,
+            total / max(worst_case_weight(elastic), 1.0),
+            max(1, 2 * elastic.doublings()),
+        )
+        choosing = Choosing(self.candidates, self.default, self.shards, self.private, validation)
+        parts, final, default = choosing.planned(budget, trainer, rounds.cost)
+        return ThresholdPlan(budget, default, parts, final, rounds, self.batch, self.proposer)
 
 
 class Elastic:
@@ -132,19 +185,18 @@ class Elastic:
 class Gate:
     """Noisy comparisons with thresholds, within the budget; says None when it may answer no more."""
 
-    def __init__(self, settings: Params, sensitivity: int, bits: Bits) -> None:
-        self._bits, self._shards = bits, int(settings["shards"])
-        self._sparse = settings["variant"] == "sparse"
-        self._left = Fraction(settings["epsilon"])
-        self._passes = int(settings["passes"])
-        d = Fraction(sensitivity)
+    def __init__(self, rounds: Rounds, parts: int, sensitivity: int, bits: Bits) -> None:
+        self._bits, self._shards, d = bits, parts, Fraction(sensitivity)
+        self._sparse = rounds.variant == "sparse"
+        self._left = Fraction(rounds.epsilon)
+        self._passes = rounds.passes
         if self._sparse:
             share = Fraction(1.0 / (1.0 + (2.0 * self._passes) ** (2.0 / 3.0)))
             e1, e2 = self._left * share, self._left * (1 - share)
             self._query = 2 * self._passes * d / e2
             self._shift = bits.discrete_laplace(_rounded(d / e1))
         else:
-            self._each = Fraction(settings["per_round"])
+            self._each = Fraction(rounds.per_round)
             self._query = 4 * d / self._each
             self._threshold = _rounded(2 * d / self._each)
         self._query = _rounded(self._query)
@@ -179,10 +231,14 @@ def _rounded(scale: Fraction) -> Fraction:
 class ThresholdSearch(ShardSearch):
     """All candidates known in advance."""
 
+    def __init__(self, plan: ThresholdPlan, randomness: Randomness) -> None:
+        self._plan = plan
+        super().__init__(plan, randomness)
+
     def choose(self) -> int | None:
-        settings, utilities = self._settings, self.utilities()
-        gate = Gate(settings, self.sensitivity(), Bits(self._randomness, "choice"))
-        elastic = Elastic(settings["start"], settings["granularity"])
+        utilities, rounds = self.utilities(), self._plan.rounds
+        gate = self._plan.gate(Bits(self._randomness, "choice"))
+        elastic = Elastic(rounds.start, rounds.granularity)
         chosen: int | None = None
         while elastic.step > 0 and gate.open:
             passed = gate.first_above(utilities, elastic.proposal())
@@ -194,15 +250,11 @@ class ThresholdSearch(ShardSearch):
 class BatchSearch:
     """Candidates in batches, one round for each: Ding et al., section 4.1."""
 
-    def __init__(self, plan: Plan, randomness: Randomness) -> None:
-        self._plan, self._settings, self._told = plan, plan.settings, Told()
-        space = space_from_json(plan.settings["space"])
-        if not isinstance(space, Candidates):
-            raise InvalidInput("Choosing by shards needs a list of candidates.")
-        self._space, self._shards = space, int(plan.settings["shards"])
-        validation = PrivateValidation.from_json(plan.settings["validation"])
-        self._gate = Gate(plan.settings, sensitivity_of(self._shards, validation), Bits(randomness, "choice"))
-        self._elastic = Elastic(plan.settings["start"], plan.settings["granularity"])
+    def __init__(self, plan: ThresholdPlan, arrive: int, randomness: Randomness) -> None:
+        self._plan, self._told, self._size = plan, Told(), arrive
+        self._items, self._shards = plan.parts.candidates.items, plan.parts.count
+        self._gate = plan.gate(Bits(randomness, "choice"))
+        self._elastic = Elastic(plan.rounds.start, plan.rounds.granularity)
         self._history: list[tuple[list[Params], int | None]] = []
         self._chosen: Params | None = None
         self._first = 0
@@ -211,14 +263,14 @@ class BatchSearch:
     def _next(self) -> list[Params]:
         if not self._gate.open:
             return []
-        size, name = int(self._settings["batch"]), self._settings["proposer"]
+        size, name = self._size, self._plan.proposer
         if name is None:
             done = len(self._history) * size
-            return [dict(item) for item in self._space.items[done : done + size]]
+            return [dict(item) for item in self._items[done : done + size]]
         if name not in _PROPOSERS:
             raise InvalidInput(f"No proposer called {name!r} is registered; call register_proposer before resuming.")
         offered = [dict(item) for item in _PROPOSERS[name](self._history)[:size]]
-        unknown = [item for item in offered if item not in self._space.items]
+        unknown = [item for item in offered if item not in self._items]
         if unknown:
             raise InvalidInput(f"A proposer may offer declared candidates only; got {unknown[0]!r}.")
         return offered
@@ -233,7 +285,7 @@ class BatchSearch:
     def ask(self) -> list[Trial]:
         k = self._shards
         return self._told.ask(
-            part_trial(self._settings, self._first + s * k + i, item, Shard(k, i))
+            self._plan.parts.trial(self._first + s * k + i, item, Shard(k, i))
             for s, item in enumerate(self._batch)
             for i in range(k)
         )
@@ -258,21 +310,6 @@ class BatchSearch:
     def result(self) -> Selection:
         if not self.done:
             raise InvalidInput("The search is not done; tell every outcome first.")
-        final = final_trial(self._settings["final"], self._space, self._chosen or self._plan.default)
-        return Selection(None, dict(final.params), final)
-
-
-def _choice(settings: Params) -> Cost:
-    if settings["variant"] == "rounds":
-        return filtered_rounds(settings["epsilon"])
-    return sparse_vector(settings["epsilon"], 1.0, settings["passes"]).cost
-
-
-def _meaning(settings: Params) -> Meaning:
-    choice = _choice(settings)
-    return shared_meaning(settings, lambda _: choice, "shards", "docs/theorems/shards.md", SHARD_ASSUMPTIONS)
-
-
-@register_search(Threshold.name, _meaning)
-def _start(plan: Plan, randomness: Randomness) -> ThresholdSearch | BatchSearch:
-    return (ThresholdSearch if plan.settings["batch"] is None else BatchSearch)(plan, randomness)
+        plan = self._plan
+        final = plan.final.final_trial(plan.parts.candidates, self._chosen or plan.default)
+        return Selection(dict(final.params), final=final)

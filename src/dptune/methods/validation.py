@@ -18,8 +18,9 @@ from dptune._validate import real
 from dptune.accounting import Cost, DiscreteGaussian
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.errors import InvalidInput
-from dptune.methods.base import Budget, Params
+from dptune.methods.budget import Budget
 from dptune.methods.parts import Coin, DataPart
+from dptune.methods.trial import HeldOut
 
 __all__ = ["PrivateValidation", "validation_of"]
 
@@ -72,16 +73,11 @@ class PrivateValidation:
         coin = Coin(self.fraction, True, "validation")
         return part.and_(Coin(self.fraction, False, "validation")), part.and_(coin)
 
-    def describe(self) -> Params:
-        """As plain JSON values."""
-        return {"fraction": self.fraction, "denominator": self.denominator, "noise": self.noise}
-
-    @staticmethod
-    def from_json(data: Any) -> PrivateValidation | None:
-        """The inverse of :meth:`describe`; None stays None."""
-        if data is None:
-            return None
-        return PrivateValidation(data["fraction"], data["denominator"], data["noise"])
+    def held_out(self, part: DataPart) -> HeldOut:
+        """How a trial is scored on these records; the noise must have been chosen."""
+        if self.noise is None:
+            raise InvalidInput("The noise of the validation has not been chosen yet; plan first.")
+        return HeldOut(part, self.denominator, self.noise)
 
 
 def validation_of(trainer: Any, given: PrivateValidation | None) -> PrivateValidation | None:

@@ -10,27 +10,54 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 from dptune._validate import integer, real
+from dptune.accounting import Cost
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.accounting.voting import RingVote, vote_sensitivity
-from dptune.errors import InvalidInput
-from dptune.methods._search import FixedTrials, final_trial
-from dptune.methods._shards import Shared, check_candidates, part_trial, shared_meaning
-from dptune.methods.base import Budget, Meaning, Params, Plan, Randomness, Selection, register_search
+from dptune.methods._machinery.search import FixedTrials
+from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candidates
+from dptune.methods.budget import Budget
 from dptune.methods.exact import Bits
 from dptune.methods.parts import Client
+from dptune.methods.trial import Params, Randomness, Search, Selection
 from dptune.methods.validation import PrivateValidation, validation_of
-from dptune.spaces import Candidates, space_from_json
+from dptune.spaces import Candidates
 
-__all__ = ["Vote", "utility_bound"]
+__all__ = ["Vote", "VotePlan"]
 
 ASSUMPTIONS = (
     "A record belongs to one client; a client's vote depends on its own records alone.",
     "Every client casts exactly the stated number of votes.",
     "The final training costs no more than the trainer declared, whatever was chosen.",
 )
+
+
+@dataclass(frozen=True)
+class VotePlan(ChoicePlan):
+    """A noisy vote of parts of the data, then one training on everything.
+
+    Args:
+        votes: how many candidates each client votes for.
+        alpha: skews classes among clients (Dirichlet); None for equal shares.
+        sigma: the noise on every candidate's sum of votes.
+    """
+
+    votes: int
+    alpha: float | None
+    sigma: float
+
+    method: ClassVar[str] = "vote"
+    theorem: ClassVar[str] = "docs/theorems/voting.md"
+    assumptions: ClassVar[tuple[str, ...]] = ASSUMPTIONS
+
+    @property
+    def choice(self) -> Cost:
+        return RingVote(len(self.parts.candidates), self.votes, 1, self.sigma, 1)
+
+    def start(self, randomness: Randomness) -> Search:
+        return VoteSearch(self, randomness)
 
 
 @dataclass(frozen=True)
@@ -49,7 +76,7 @@ class Vote:
     validation: PrivateValidation | None = None
     default: Params | None = None
 
-    name = "vote"
+    name: ClassVar[str] = "vote"
 
     def __post_init__(self) -> None:
         check_candidates(self.candidates)
@@ -59,7 +86,7 @@ class Vote:
         if self.alpha is not None:
             real("alpha", self.alpha, 0, 1e6, low_open=True)
 
-    def plan(self, budget: Budget, trainer: Any) -> Plan:
+    def plan(self, budget: Budget, trainer: Any) -> VotePlan:
         """The smallest noise of the final training whose total stays within the budget."""
         validation = validation_of(trainer, self.validation)
         p, k = len(self.candidates), integer("votes", self.votes, 1)
@@ -68,61 +95,38 @@ class Vote:
         )
         # What is priced is what is drawn: a short binary fraction, which the exact sampler takes as it is.
         sigma = math.ceil(least * 2**16) / 2**16
-        shared = Shared(self.name, self.candidates, self.default, self.clients, self.private, validation)
-        settings = {"clients": self.clients, "votes": k, "alpha": self.alpha, "sigma": sigma}
-        return shared.plan(budget, trainer, RingVote(p, k, 1, sigma, 1), settings)
+        choosing = Choosing(self.candidates, self.default, self.clients, self.private, validation)
+        parts, final, default = choosing.planned(budget, trainer, RingVote(p, k, 1, sigma, 1))
+        return VotePlan(budget, default, parts, final, k, self.alpha, sigma)
 
 
 class VoteSearch(FixedTrials):
     """Every client tries every candidate; then the vote."""
 
-    def __init__(self, plan: Plan, randomness: Randomness) -> None:
-        self._settings, self._randomness = plan.settings, randomness
-        space = space_from_json(plan.settings["space"])
-        if not isinstance(space, Candidates):
-            raise InvalidInput("A vote needs a list of candidates.")
-        self._space = space
-        n, alpha = int(plan.settings["clients"]), plan.settings["alpha"]
-        self._clients = n
+    def __init__(self, plan: VotePlan, randomness: Randomness) -> None:
+        self._plan, self._space, self._randomness = plan, plan.parts.candidates, randomness
+        n = plan.parts.count
         super().__init__(
-            part_trial(self._settings, s * n + i, item, Client(n, i, alpha))
-            for s, item in enumerate(space.items)
+            plan.parts.trial(s * n + i, item, Client(n, i, plan.alpha))
+            for s, item in enumerate(self._space.items)
             for i in range(n)
         )
 
     def totals(self) -> list[int]:
         """The sum of exact votes; never released without noise."""
-        p, n, scores = len(self._space), self._clients, self._told.scores
+        p, n, scores = len(self._space), self._plan.parts.count, self._told.scores
         sums = [0] * p
         for i in range(n):
             ties = self._randomness.generator("vote tie", i).random(p)
             ranked = sorted(range(p), key=lambda s: (scores[s * n + i], ties[s]), reverse=True)
-            for s in ranked[: self._settings["votes"]]:
+            for s in ranked[: self._plan.votes]:
                 sums[s] += 1
         return sums
 
     def _select(self) -> Selection:
         bits = Bits(self._randomness, "choice")
-        sigma = Fraction(self._settings["sigma"])
-        noisy = [total + bits.discrete_gaussian(sigma) for total in self.totals()]
+        noisy = [total + bits.discrete_gaussian(Fraction(self._plan.sigma)) for total in self.totals()]
         order = bits.permutation(len(noisy))
         chosen = max(range(len(noisy)), key=lambda s: (noisy[s], order[s]))
-        final = final_trial(self._settings["final"], self._space, dict(self._space.items[chosen]))
-        return Selection(None, dict(final.params), final)
-
-
-def utility_bound(bad: int, gap: float, sigma: float) -> float:
-    """The least probability that a good candidate wins, if the best leads every bad one by ``gap`` votes."""
-    lead = real("gap", gap, 0, low_open=True)
-    loss = bad * sigma / (lead * math.sqrt(math.pi)) * math.exp(-(lead**2) / (4.0 * sigma**2))
-    return max(0.0, 1.0 - loss)
-
-
-def _meaning(settings: Params) -> Meaning:
-    def choice(candidates: Candidates) -> RingVote:
-        return RingVote(len(candidates), settings["votes"], 1, settings["sigma"], 1)
-
-    return shared_meaning(settings, choice, "clients", "docs/theorems/voting.md", ASSUMPTIONS)
-
-
-register_search(Vote.name, _meaning)(VoteSearch)
+        final = self._plan.final.final_trial(self._space, dict(self._space.items[chosen]))
+        return Selection(dict(final.params), final=final)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dptune.accounting import Binomial, DpSgd, Geometric, select, select_adaptive
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.methods import Adaptive, Budget
-from dptune.methods.base import Plan
+from dptune.methods.random_stopping import StoppingPlan
 from dptune.reproductions.table import Table
 from dptune.spaces import Candidates, Float, Space
 from dptune.testing.searches import SeededRandomness, drive
@@ -114,18 +114,18 @@ def _prefix_winners(actual: Array, rng: np.random.Generator, scores: Array | Non
     return np.asarray(np.take_along_axis(actual, places, axis=1))
 
 
-def adaptive_curves(values: Array, plan: Plan, most: int, repeats: int) -> Array:
+def adaptive_curves(values: Array, plan: StoppingPlan, most: int, repeats: int) -> Array:
     """The same for every run of the package's own adaptive search: one row for each."""
     rng = np.random.default_rng(1)
     place = {(item["lr"], item["clip"]): i for i, item in enumerate(GRID.items)}
-    fixed = replace(plan, settings={**plan.settings, "runs": Binomial(most, 1.0).describe()})
+    fixed = replace(plan, tuning=replace(plan.tuning, runs=Binomial(most, 1.0)))
     rows = []
     for seed in range(repeats):
         noise = rng.normal(0.0, _SCORE_NOISE, most)
         actual = np.zeros(most)
 
         def score(trial: Any, actual: Array = actual, noise: Array = noise) -> float:
-            candidate = trial.extra["candidate"]
+            candidate = trial.candidate
             actual[trial.index] = values[place[candidate["lr"], candidate["clip"]]]
             return float(actual[trial.index] + noise[trial.index])
 

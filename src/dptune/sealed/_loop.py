@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dptune.executors.base import Result, Session, Task
-from dptune.methods.base import Outcome, Search, Selection, Trial
+from dptune.methods.trial import Outcome, Search, Selection, Trial
 from dptune.sealed._stacks import Kind, shares
 from dptune.sealed.vault import Vault
 
@@ -126,8 +126,7 @@ class Loop:
         return [part for hand in hands for part in ([hand] if deadly.isdisjoint(hand) else [(i,) for i in hand])]
 
     def _task(self, trial: Trial) -> Task:
-        source = trial.extra.get("warm_start")
-        start = None if source is None else self.vault.model(int(source))
+        start = None if trial.warm_start is None else self.vault.model(trial.warm_start)
         return Task(trial.index, trial.to_json(), start)
 
     def _tick(self) -> None:

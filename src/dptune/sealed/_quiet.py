@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dptune.methods.base import Outcome, Search, Selection, Trial
+from dptune.methods.trial import Outcome, Search, Selection, Trial
 
 __all__ = ["Quiet", "silence"]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dptune.methods.base import Trial
+from dptune.methods.trial import Trial
 from dptune.sealed._quiet import silence
 
 __all__ = ["MOST", "Kind", "kinds", "shares"]
@@ -42,7 +42,7 @@ def kinds(trainer: Any, log: Path) -> Kind | None:
                     hash(found)
             except Exception:  # parameters that the trainer refuses: a failure of this trial's own
                 return None
-        return None if found is None else (found, trial.part, "warm_start" in trial.extra)
+        return None if found is None else (found, trial.part, trial.warm_start is not None)
 
     return kind
 

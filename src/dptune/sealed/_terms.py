@@ -16,9 +16,10 @@ from typing import Any
 
 from dptune.accounting import Cost
 from dptune.errors import Corrupt, DptuneError, InvalidInput
-from dptune.methods.base import Plan, Trial, plan_from_json
 from dptune.methods.lines import check_comparable
-from dptune.methods.validation import PrivateValidation, validation_of
+from dptune.methods.plan import Plan, plan_from_json
+from dptune.methods.trial import Trial
+from dptune.methods.validation import validation_of
 from dptune.sealed._files import storage_errors, write_durable
 from dptune.sealed._quiet import silence
 from dptune.sealed.randomness import Randomness
@@ -34,7 +35,6 @@ def check_run(plan: Plan, trainer: Any, seed: int | None, data_is: str) -> None:
     if not isinstance(plan, Plan):
         raise InvalidInput(f"'plan' must come from a method's .plan(budget, trainer); got {plan!r}.")
     check_trainer(trainer)
-    plan.check()  # it may come from a file
     check_scored(plan, trainer)
     if data_is not in DATA_KINDS:
         raise InvalidInput(f"'data_is' must be one of {', '.join(DATA_KINDS)}; got {data_is!r}.")
@@ -53,10 +53,8 @@ def check_run(plan: Plan, trainer: Any, seed: int | None, data_is: str) -> None:
 
 def check_scored(plan: Plan, trainer: Any) -> None:
     """A plan without private validation needs a trainer that has a score."""
-    inner = plan.settings.get("inner")
-    settings = inner["settings"] if isinstance(inner, dict) else plan.settings
-    if "validation" in settings:
-        validation_of(trainer, PrivateValidation.from_json(settings["validation"]))
+    if plan.scored:
+        validation_of(trainer, plan.validation)
 
 
 def check_trainer(trainer: Any) -> None:
@@ -137,15 +135,13 @@ def preflight(plan: Plan, trainer: Any, data: Any) -> None:
         trials = _public_trials(plan)
         _check_models(trainer, trials, data)
         for trial in trials:
-            declared = trial.extra.get("cost")
-            if "line" in trial.extra:
-                check_comparable(trainer, trial)
-            if declared is None:
+            check_comparable(trainer, trial)
+            if trial.declared is None:
                 continue  # low-sensitivity utilities: the training itself is not released
             stated = trainer.cost(trial.params)
             if not isinstance(stated, Cost):
                 raise InvalidInput(f"The trainer's cost(params) must return a cost such as DpSgd(...); got {stated!r}.")
-            if stated.describe() != declared:
+            if stated != trial.declared:
                 raise InvalidInput(
                     "The trainer declares another cost than the one in the plan; plan again with this trainer."
                 )

@@ -13,9 +13,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dptune.accounting.runs import runs_from_json
 from dptune.errors import InvalidInput
-from dptune.methods.base import Plan
+from dptune.methods.plan import Plan
 from dptune.sealed.release import load_release
 
 __all__ = ["AUTO", "likely_seconds", "measured_seconds", "offer", "offered_time", "workers_of"]
@@ -42,28 +41,20 @@ def measured_seconds(rehearsal: Path) -> tuple[float, int]:
 
 def _trainings(plan: Plan) -> float:
     """How many trainings there will hardly be more than."""
-    _, settings = _inner(plan)
-    if "runs" not in settings:
+    law = plan.law
+    if law is None:
         return plan.expected_runs
-    law = runs_from_json(settings["runs"])
     return law.quantile(_QUANTILE) + plan.expected_runs - law.expected  # and a final one, if the method has it
-
-
-def _inner(plan: Plan) -> tuple[str, dict[str, Any]]:
-    inner = plan.settings.get("inner")
-    return (inner["method"], inner["settings"]) if isinstance(inner, dict) else (plan.method, plan.settings)
 
 
 def _at_once(plan: Plan, workers: int) -> int:
     """How many trainings run side by side: where scores steer the sampling, a batch at a time."""
-    name, settings = _inner(plan)
-    return min(workers, int(settings["batch"])) if name == "adaptive" else workers
+    return workers if plan.batch is None else min(workers, plan.batch)
 
 
 def _asks(plan: Plan) -> int:
     """How often trials are asked for: where scores steer the sampling, a batch at a time."""
-    name, settings = _inner(plan)
-    return math.ceil(_trainings(plan) / int(settings["batch"])) if name == "adaptive" else 1
+    return 1 if plan.batch is None else math.ceil(_trainings(plan) / plan.batch)
 
 
 def likely_seconds(plan: Plan, seconds: float, workers: int, together: int = 1) -> float:

@@ -21,8 +21,9 @@ from typing import Any
 from dptune.errors import Corrupt, DptuneError, InvalidInput, Stopped
 from dptune.executors.base import Executor, Session, Work
 from dptune.executors.processes import Processes
-from dptune.methods.base import Plan, Selection
 from dptune.methods.lines import settle_selection
+from dptune.methods.plan import Plan
+from dptune.methods.trial import Selection
 from dptune.sealed._files import remove_tree, storage_errors, write_durable
 from dptune.sealed._loop import Beat, Loop
 from dptune.sealed._quiet import Quiet, silence
@@ -199,7 +200,6 @@ class _Run:
         with self.vault.locked():
             if (self.folder / "release").is_dir():  # cut off between the release and its note
                 return self._close(load_release(self.folder))
-            self.terms.plan.check()  # what is charged is what the settings cost, whatever was stored
             randomness = self.vault.randomness()
             work = Work(self.trainer, self.data, randomness.secret(), self.vault.path)
             with self._workers(work) as session:
@@ -257,7 +257,7 @@ class _Run:
     def _train(self, loop: Loop, randomness: Randomness) -> tuple[Selection, str]:
         with silence(self._log):
             search = Quiet(self.terms.plan.start(randomness), self._log)
-        selection = settle_selection(self.trainer, self.terms.plan, loop.search(search))
+        selection = settle_selection(self.trainer, loop.search(search))
         if selection.final is not None:
             loop.final(selection.final)
         replay = self.terms.replay

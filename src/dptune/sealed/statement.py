@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dptune.methods.base import Plan
+from dptune.methods.plan import Plan
 from dptune.sealed.ledger import Receipt
 
 __all__ = ["WATERMARK", "Facts", "statement_markdown"]

@@ -14,18 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from dptune.methods.base import (
-    Budget,
-    Method,
-    Outcome,
-    Plan,
-    Randomness,
-    Selection,
-    Trial,
-    plan_from_json,
-    trial_from_json,
-)
+from dptune.methods.budget import Budget
 from dptune.methods.execute import fit_trial
+from dptune.methods.plan import Method, Plan, plan_from_json
+from dptune.methods.trial import Outcome, Randomness, Selection, Trial, trial_from_json
 
 __all__ = ["SeededRandomness", "check_method", "drive", "run_plan"]
 
@@ -84,7 +76,7 @@ def run_plan(plan: Plan, trainer: Any, data: Any, randomness: Randomness) -> tup
     _, selection = drive(plan, randomness, attempt)
     if selection.final is None:
         return selection, models.get(-1 if selection.winner is None else selection.winner)
-    warm = selection.final.extra.get("warm_start")
+    warm = selection.final.warm_start
     start = None if warm is None else models[warm]
     return selection, fit_trial(trainer, selection.final, data, randomness, start=start)[0]
 

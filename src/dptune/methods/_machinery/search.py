@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dptune.errors import InvalidInput
-from dptune.methods._costs import class_params
-from dptune.methods.base import Label, Outcome, Params, Randomness, Selection, Trial
-from dptune.methods.parts import part_from_json
+from dptune.methods._machinery.costs import TrainingCosts
+from dptune.methods.parts import DataPart
+from dptune.methods.trial import Label, Outcome, Params, Randomness, Selection, Trial
 from dptune.methods.validation import PrivateValidation
 from dptune.spaces import Candidates, Domain
 
@@ -24,10 +25,9 @@ __all__ = [
     "BestTrial",
     "FixedTrials",
     "Told",
+    "Training",
     "best_of",
     "default_params",
-    "final_trial",
-    "make_trial",
     "scaled_batch",
     "winner_of",
 ]
@@ -109,37 +109,42 @@ def best_of(scores: dict[int, float], randomness: Randomness) -> int | None:
 def winner_of(trials: dict[int, Trial], scores: dict[int, float], randomness: Randomness, default: Params) -> Selection:
     """The best trial, or the public default."""
     winner = best_of(scores, randomness)
-    return Selection(winner, dict(default if winner is None else trials[winner].params))
+    return Selection(dict(default)) if winner is None else Selection(dict(trials[winner].params), trials[winner])
 
 
-def make_trial(
-    settings: Params, index: int, params: Params, label: Label, *, place: int | None = None, final: bool = False
-) -> Trial:
-    """One training of a configuration under the settings of a plan (``base``, ``part``, ``fixed``, ``validation``)."""
-    full, paid = class_params(settings["base"], params, place)
-    part = part_from_json(settings["part"])
-    extra: Params = {**paid, "candidate": params}
-    validation = PrivateValidation.from_json(settings.get("validation"))
-    if final:
-        extra["final"] = True
-    if validation is not None and not final:
-        part, held = validation.split(part)
-        extra["validation"] = {
-            "part": held.describe(),
-            "denominator": validation.denominator,
-            "noise": validation.noise,
-        }
-    return Trial(index, {**settings.get("fixed", {}), **full}, part, label, extra)
+@dataclass(frozen=True)
+class Training:
+    """How configurations are trained: at what cost, on which records, with which fixed parameters, scored how.
+
+    Args:
+        base: what one training costs, for every configuration of the space.
+        part: the records that are trained on.
+        fixed: parameters that the plan sets beside the configuration's own.
+        validation: the private records that score a training, if any do.
+    """
+
+    base: TrainingCosts
+    part: DataPart
+    fixed: Params
+    validation: PrivateValidation | None
+
+    def trial(self, index: int, params: Params, label: Label, place: int | None = None) -> Trial:
+        """One training of a configuration; ``place`` is its index, where the space is a list of candidates."""
+        trial = self.base.oblige(Trial(index, params, self.part, label, candidate=params), place)
+        trial = replace(trial, params={**self.fixed, **trial.params})
+        if self.validation is None:
+            return trial
+        part, held = self.validation.split(self.part)
+        return replace(trial, part=part, validation=self.validation.held_out(held))
+
+    def final_trial(self, space: Domain, params: Params) -> Trial:
+        """The final training of a configuration; its index does not tell how many runs there were."""
+        place = space.items.index(params) if isinstance(space, Candidates) else None
+        return replace(self.trial(FINAL, params, ("final",), place), final=True)
 
 
-def final_trial(settings: Params, space: Domain, params: Params) -> Trial:
-    """The final training of a configuration; its index does not tell how many runs there were."""
-    place = space.items.index(params) if isinstance(space, Candidates) else None
-    return make_trial(settings, FINAL, params, ("final",), place=place, final=True)
-
-
-def default_params(space: Domain, default: Params | None) -> tuple[Params, int | None]:
-    """The public default and, in a list of candidates, its place."""
+def default_params(space: Domain, default: Params | None) -> Params:
+    """The public default, checked to lie in the space."""
     chosen = dict(space.default if default is None else default)
     if not isinstance(space, Candidates):
         missing = sorted({name for name, _ in space.dimensions} ^ set(chosen))
@@ -148,10 +153,10 @@ def default_params(space: Domain, default: Params | None) -> tuple[Params, int |
         outside = [name for name, one in space.dimensions if not one.contains(chosen[name])]
         if outside:
             raise InvalidInput(f"'default' must lie in the space, so that its cost is known; check {outside[0]!r}.")
-        return chosen, None
+        return chosen
     if chosen not in space.items:
         raise InvalidInput(f"'default' must be one of the candidates, so that its cost is known; got {chosen!r}.")
-    return chosen, space.items.index(chosen)
+    return chosen
 
 
 def scaled_batch(trainer: Any, space: Domain, share: float) -> Params:

@@ -1,0 +1,167 @@
+"""Utilities of low sensitivity: every candidate trained on k disjoint parts, scores averaged (Ding et al.).
+
+Scores are clipped to [0, 1] and rounded to whole parts of 2^20, so a training record moves a candidate's sum by at
+most 2^20 and a private validation record by at most k (2^20 / M + 1): exact integers, no rounding to worry about
+(``docs/theorems/shards.md``). A failure, an empty shard too, counts as 0. The utilities must never be released.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dptune.accounting import Cost, compose
+from dptune.errors import InvalidInput
+from dptune.methods._machinery.costs import TrainingCosts
+from dptune.methods._machinery.declared import NOISE, follows_noise
+from dptune.methods._machinery.pricing import Pricing, calibrated
+from dptune.methods._machinery.search import Training, default_params, scaled_batch
+from dptune.methods.budget import Budget
+from dptune.methods.parts import ALL, Client, Shard
+from dptune.methods.plan import Plan
+from dptune.methods.trial import HeldOut, Params, Trial
+from dptune.methods.validation import PrivateValidation
+from dptune.spaces import Candidates
+
+__all__ = ["UNIT", "ChoicePlan", "Choosing", "Parts", "check_candidates", "sensitivity_of", "total_utility"]
+
+UNIT = 2**20
+
+
+def check_candidates(candidates: object) -> Candidates:
+    """A list of at least two candidates."""
+    if not isinstance(candidates, Candidates):
+        raise InvalidInput(f"'candidates' must be a list: Space.of([...]) or space.grid(...); got {candidates!r}.")
+    if len(candidates) < 2:
+        raise InvalidInput("Choosing needs at least two candidates; with one there is nothing to tune.")
+    return candidates
+
+
+def sensitivity_of(shards: int, validation: PrivateValidation | None) -> int:
+    """The most one record moves a sum of rounded scores."""
+    if validation is None:
+        return UNIT
+    return max(UNIT, shards * (math.ceil(UNIT / validation.denominator) + 1))
+
+
+def total_utility(scores: list[float]) -> int:
+    """The sum over shards of clipped, rounded scores; failures count as 0."""
+    return sum(0 if math.isinf(s) and s < 0 else math.floor(min(max(s, 0.0), 1.0) * UNIT) for s in scores)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Cheap trainings of every candidate on disjoint parts of the records, whose scores alone are used.
+
+    Args:
+        candidates: what is tried.
+        count: how many parts there are.
+        fixed: parameters that the plan sets beside the configuration's own.
+        level: the noise of these trainings, for trainers that take one.
+        validation: the private records that score them, if any do.
+    """
+
+    candidates: Candidates
+    count: int
+    fixed: Params
+    level: Params
+    validation: PrivateValidation | None
+
+    def __post_init__(self) -> None:
+        check_candidates(self.candidates)
+
+    @property
+    def sensitivity(self) -> int:
+        """The most one record moves a candidate's sum of rounded scores."""
+        return sensitivity_of(self.count, self.validation)
+
+    def trial(self, index: int, params: Params, condition: Shard | Client) -> Trial:
+        """The training of a candidate on one part."""
+        part, held = ALL.and_(condition), None
+        if self.validation is not None:
+            # Clients validate on their own records; shards on records that no shard trains on.
+            source = part if isinstance(condition, Client) else ALL
+            part, _ = self.validation.split(part)
+            held = HeldOut(self.validation.split(source)[1], self.validation.denominator, 0.0)
+        label = ("part", condition.index, "trial", index)
+        full = {**self.fixed, **params, **self.level}
+        return Trial(index, full, part, label, candidate=params, validation=held)
+
+
+@dataclass(frozen=True)
+class ChoicePlan(Plan):
+    """A choice by cheap trainings on parts, then one training of the chosen candidate on everything.
+
+    Args:
+        parts: the cheap trainings.
+        final: the training that is released.
+    """
+
+    parts: Parts
+    final: Training
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.final.part != ALL or self.final.validation is not None or self.final.fixed:
+            raise InvalidInput("The final training of this method sees every record; plan again.")
+
+    @property
+    def choice(self) -> Cost:
+        """The cost of the choice alone."""
+        raise NotImplementedError(f"{type(self).__name__} says what its choice costs.")
+
+    @property
+    def space(self) -> Candidates:
+        return self.parts.candidates
+
+    @cached_property
+    def cost(self) -> Cost:
+        return compose(self.choice, self.final.base.over(self.space).worst)
+
+    @property
+    def noise(self) -> float | None:
+        return self.final.base.noise
+
+    @property
+    def expected_runs(self) -> float:
+        return len(self.parts.candidates) * self.parts.count + 1.0
+
+    @property
+    def validation(self) -> PrivateValidation | None:
+        return self.parts.validation
+
+    @property
+    def run_costs(self) -> tuple[Cost, ...]:
+        return self.final.base.run_costs or (self.cost,)
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """What the methods that choose by parts have in common when they plan."""
+
+    candidates: Candidates
+    default: Params | None
+    parts: int
+    private: bool
+    validation: PrivateValidation | None
+
+    def planned(self, budget: Budget, trainer: Any, choice: Cost) -> tuple[Parts, Training, Params]:
+        """Pay for a choice, then train the chosen candidate once on everything with what is left.
+
+        Returns:
+            The cheap trainings, the final one, and the public default.
+        """
+        what = f"The choice (epsilon {choice.epsilon(budget.delta):.4g}) and one training"
+
+        def total(base: TrainingCosts) -> Cost:
+            return compose(choice, base.over(self.candidates).worst)
+
+        base = calibrated(Pricing(trainer, self.candidates, budget), total, budget, what)
+        # Models of parts are never released: their noise is zero unless it was asked for.
+        noise = base.noise if self.private else 0.0
+        level = {NOISE: noise} if follows_noise(trainer, self.candidates.default) else {}
+        fixed = scaled_batch(trainer, self.candidates, 1.0 / self.parts)
+        parts = Parts(self.candidates, self.parts, fixed, level, self.validation)
+        return parts, Training(base, ALL, {}, None), default_params(self.candidates, self.default)

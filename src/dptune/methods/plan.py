@@ -1,0 +1,216 @@
+"""Plans: everything about a run that is fixed before data is touched, one frozen type for each method.
+
+What a plan says beside its fields (cost, noise, law, theorem, assumptions) is derived from them, so it cannot say
+anything else; a plan that was stored is derived again when it is read, and an edited one is refused. Adding a method
+means a subclass of :class:`Plan` in the method's own file: it is known by its name from then on. Nothing here may
+read data, print, log or keep state.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from dptune._codec import from_json, to_values
+from dptune.accounting import Cost, Runs
+from dptune.errors import InvalidInput
+from dptune.methods.budget import Budget
+from dptune.methods.trial import Params, Randomness, Search
+from dptune.methods.validation import PrivateValidation
+from dptune.spaces import Candidates, Domain
+
+__all__ = ["Budget", "Method", "Plan", "known_methods", "plan_from_json"]
+
+_KINDS: dict[str, type[Plan]] = {}
+_EDITED = "it was edited, or made by another version. Plan again; nothing was charged."
+
+
+class Method(Protocol):
+    """A frozen description of how to tune."""
+
+    def plan(self, budget: Budget, trainer: Any) -> Plan:
+        """The smallest noise whose total cost stays within the budget; touches no data."""
+
+
+@dataclass(frozen=True)
+class Plan(ABC):
+    """What a run does and costs, before any record is read; all of it is public.
+
+    Every method has a subclass whose fields are what its search needs. The properties below answer what others
+    ask of any plan; a method without, say, a law of the number of runs leaves the answer None.
+
+    Args:
+        budget: the total that was planned for.
+        default: what is released when there was no run or all failed; it must lie in the space.
+
+    Raises:
+        InvalidInput: the default is outside of the space, so its cost would not be known.
+    """
+
+    budget: Budget
+    default: Params
+
+    method: ClassVar[str]
+    guaranteed: ClassVar[bool] = True
+    """False for yardsticks that give no privacy: the runner refuses private data then."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "method" in cls.__dict__:
+            _KINDS[cls.method] = cls
+
+    def __post_init__(self) -> None:
+        if not _lies_in(self.space, self.default):
+            raise InvalidInput("The plan's default is outside of its space, so its cost is not known; plan again.")
+
+    # What every method answers.
+
+    @property
+    @abstractmethod
+    def space(self) -> Domain:
+        """What may be tried."""
+
+    @property
+    @abstractmethod
+    def cost(self) -> Cost:
+        """The cost of everything that leaves a run under this plan."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> float | None:
+        """The noise multiplier of a training; None where it varies or the trainer sets its own."""
+
+    @property
+    @abstractmethod
+    def expected_runs(self) -> float:
+        """How many trainings there are in expectation."""
+
+    @property
+    @abstractmethod
+    def theorem(self) -> str:
+        """The page in ``docs/`` that proves the cost."""
+
+    @property
+    @abstractmethod
+    def assumptions(self) -> tuple[str, ...]:
+        """Sentences for the statement: what the guarantee rests on."""
+
+    @abstractmethod
+    def start(self, randomness: Randomness) -> Search:
+        """Begin, or begin again after a crash, with the run's own randomness."""
+
+    # What some methods answer.
+
+    @property
+    def law(self) -> Runs | None:
+        """The law of the number of runs, if it is drawn."""
+        return None
+
+    @property
+    def validation(self) -> PrivateValidation | None:
+        """How private records score the runs; None where scores are public or the method has none."""
+        return None
+
+    @property
+    def scored(self) -> bool:
+        """Whether the trainer's own score decides, unless there is private validation."""
+        return True
+
+    @property
+    def batch(self) -> int | None:
+        """How many runs are drawn from one sampling law, where earlier scores steer later draws."""
+        return None
+
+    @property
+    def run_costs(self) -> tuple[Cost, ...]:
+        """The costs of one training, one for each kind of configuration that differs in cost."""
+        return (self.cost,)
+
+    # What follows from the above.
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        """The same as :attr:`noise`, by the name that trainers use."""
+        return self.noise
+
+    def price(self) -> float:
+        """The epsilon of the whole run at the budget's delta; infinite for a method without a guarantee."""
+        return self.cost.epsilon(self.budget.delta) if self.guaranteed else math.inf
+
+    def describe(self) -> dict[str, Any]:
+        """As plain JSON values: the settings, and what follows from them for readers."""
+        names = [field.name for field in dataclasses.fields(self) if field.name not in ("budget", "default")]
+        return {
+            "method": self.method,
+            "settings": {name: to_values(getattr(self, name)) for name in names},
+            "cost": self.cost.describe(),
+            "epsilon": self.budget.epsilon,
+            "delta": self.budget.delta,
+            "noise_multiplier": self.noise,
+            "expected_runs": self.expected_runs,
+            "theorem": self.theorem,
+            "assumptions": list(self.assumptions),
+            "default": to_values(self.default),
+            "guaranteed": self.guaranteed,
+        }
+
+    def to_json(self) -> str:
+        """As text; the inverse of :func:`plan_from_json`."""
+        return json.dumps(self.describe(), sort_keys=True)
+
+
+def known_methods() -> tuple[str, ...]:
+    """The names of all methods that plans can be read of, sorted."""
+    return tuple(sorted(_KINDS))
+
+
+def plan_from_json(data: str | Mapping[str, Any]) -> Plan:
+    """Read a plan that :meth:`Plan.to_json` wrote, and derive again all that it says.
+
+    Args:
+        data: the text, or the parsed object.
+
+    Raises:
+        InvalidInput: it is no plan, or it says anything that its settings do not give: it was edited, or made by
+            another version.
+    """
+    try:
+        stored = json.loads(data) if isinstance(data, str) else dict(data)
+        method, settings = str(stored["method"]), dict(stored["settings"])
+        budget, default = Budget(stored["epsilon"], stored["delta"]), dict(stored["default"])
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput(f"Not a plan: {error}. Write it with Plan.to_json().") from None
+    if method not in _KINDS:
+        raise InvalidInput(f"Unknown method {method!r} in the plan; known: {', '.join(known_methods())}.")
+    fields = {**settings, "budget": to_values(budget), "default": default}
+    plan = from_json(fields, _KINDS[method], "a plan with the settings of its method")
+    _compare(plan, stored)
+    return plan
+
+
+def _compare(plan: Plan, stored: Mapping[str, Any]) -> None:
+    """Refuse a stored plan that says anything but what its settings give."""
+    derived = json.loads(plan.to_json())
+    if derived["guaranteed"] and stored.get("cost") != derived["cost"]:
+        stated = from_json(stored.get("cost", {}), Cost, "a cost").epsilon(plan.budget.delta)  # type: ignore[type-abstract] # a family
+        raise InvalidInput(
+            f"The plan states a cost of epsilon {stated:.6g}, but its settings cost {plan.price():.6g} at delta "
+            f"{plan.budget.delta:g}: {_EDITED}"
+        )
+    wrong = [name for name in {**derived, **stored} if name not in stored or derived.get(name) != stored[name]]
+    if wrong:
+        raise InvalidInput(f"The plan's {wrong[0]!r} is not what its settings give: {_EDITED}")
+
+
+def _lies_in(space: Domain, params: Params) -> bool:
+    if isinstance(space, Candidates):
+        return params in space.items
+    named = dict(space.dimensions)
+    return named.keys() == params.keys() and all(one.contains(params[name]) for name, one in named.items())
