@@ -14,7 +14,7 @@ from dptune.errors import InvalidInput
 from dptune.methods import fit_trial
 from dptune.methods.execute import fit_stack, score_trial, stacks
 from dptune.methods.parts import ALL, Coin, Shard
-from dptune.methods.trial import Trial
+from dptune.methods.trial import HeldOut, Trial
 from dptune.testing.searches import SeededRandomness
 
 DATA = np.arange(200)
@@ -99,7 +99,7 @@ def test_a_trial_alone_on_its_part_is_no_stack() -> None:
 def test_scores_on_private_records_are_those_of_single_trials() -> None:
     """With the same noise for each, from its own label."""
     held, kept = (ALL.and_(Coin(0.3, inside, "validation")) for inside in (True, False))
-    validation = {"part": held.describe(), "denominator": 60.0, "noise": 3.0}
+    validation = HeldOut(held, 60.0, 3.0)
     _check([_trial(i, kept, validation=validation) for i in range(4)], {})
 
 
@@ -131,9 +131,9 @@ def test_a_trainer_without_warm_starts_ignores_them_as_alone() -> None:
 
 
 def test_a_trial_with_another_cost_or_above_its_line_is_left_to_fail_alone() -> None:
-    dear = _trial(1, cost=Gaussian(1.0).describe())
-    line = RenyiLine(1e-3, (2.0, 4.0)).describe()
-    above = Trial(2, {"x": 0.0, "noise_multiplier": 2.0}, ALL, ("trial", 2), {"line": line})
+    dear = _trial(1, declared=Gaussian(1.0))
+    line = RenyiLine(1e-3, (2.0, 4.0))
+    above = Trial(2, {"x": 0.0, "noise_multiplier": 2.0}, ALL, ("trial", 2), line=line)
     settled = _trial(3, line=line)
     (stack,) = stacks(Sums(), [_trial(0), dear, above, settled], {})
     assert [trial.index for trial in stack] == [0, 3]
