@@ -204,15 +204,34 @@ def test_an_edited_plan_is_refused(
     assert ledger.head == before
 
 
+STILL = """
+import signal, sys
+from pathlib import Path
+from dptune.cli import main
+from dptune.sealed import Vault
+begun, begin = Path(sys.argv.pop(1)), Vault.begin
+
+def still(self, *trials):
+    begin(self, *trials)
+    begun.touch()
+    signal.pause()
+
+Vault.begin = still
+main()
+"""
+
+
 def test_a_job_that_was_killed_is_resumed(
     job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job.write_text(JOB.replace("steps = 20", "steps = 4000").replace("geometric:3", "tnb:1,3"))
-    out = tmp_path / "run"
-    command = [sys.executable, "-c", "from dptune.cli import main; main()", "tune", str(job), "--out", str(out)]
+    """Cut off when its first training has begun; it stands still there, so that it cannot be over before the kill."""
+    job.write_text(JOB.replace("geometric:3", "tnb:1,3"))
+    out, begun = tmp_path / "run", tmp_path / "begun"
+    command = [sys.executable, "-c", STILL, str(begun), "tune", str(job), "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while process.poll() is None and ledger.status("digits").charges == 0:
+    while process.poll() is None and not begun.exists():
         time.sleep(0.05)
+    assert begun.exists(), process.communicate()
     os.kill(process.pid, signal.SIGKILL)
     printed, complained = process.communicate()
     assert (printed, complained) == (b"", b"")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sealed.toy import DATA, StackingTrainer, ToyTrainer, toy_plan
+from tests.sealed.toy import DATA, StackingTrainer, ToyTrainer, held, toy_plan
 
 from dptune.errors import InvalidInput
 from dptune.executors import Processes
@@ -64,9 +64,19 @@ def test_same_seed_same_winner_on_either_executor(tmp_path: Path) -> None:
 
 
 def _workers() -> list[int]:
-    """Processes that train for actors, on this machine."""
+    """Processes that train for actors of this process's cluster: other tests may run beside."""
     listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return [int(line.split()[0]) for line in listing.splitlines() if "dptune.executors._worker --host" in line]
+    found = [int(line.split()[0]) for line in listing.splitlines() if "dptune.executors._worker --host" in line]
+    return [pid for pid in found if os.getpid() in _ancestors(pid)]
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    while pid > 1:
+        yield pid
+        try:
+            pid = _parent(pid)
+        except FileNotFoundError:  # it has ended
+            return
 
 
 def _parent(pid: int) -> int:
@@ -102,17 +112,20 @@ def test_a_worker_killed_in_the_middle_changes_nothing(tmp_path: Path, victim: s
     plan = toy_plan(count=12)
     calm = run(plan, ToyTrainer(), DATA, out=tmp_path / "calm", executor=Processes(2), **options)
     killed: list[int] = []
+    gate, free = tmp_path / "gate", 3  # the run cannot be over before the kill
 
     def kill() -> None:
-        while _finished(tmp_path / "shaken") < 3:
+        while not held(gate, free) or _finished(tmp_path / "shaken") < free:
             time.sleep(0.1)
         pid = _workers()[0]
         killed.append(pid if victim == "worker" else _parent(pid))
         os.kill(killed[0], signal.SIGKILL)
+        gate.touch()
 
     killer = threading.Thread(target=kill)
     killer.start()
-    shaken = run(plan, ToyTrainer(seconds=1.0), DATA, out=tmp_path / "shaken", executor=Ray(2), **options)
+    trainer = ToyTrainer(gate=str(gate), before_gate=free)
+    shaken = run(plan, trainer, DATA, out=tmp_path / "shaken", executor=Ray(2), **options)
     killer.join()
     assert killed
     assert shaken.params == calm.params

@@ -103,6 +103,21 @@ def toy_plan(epsilon: float = 3.0, mu: float = MU, guaranteed: bool = True, **se
     return plan_of("toy", given, Budget(epsilon, 1e-5), {"x": 0.0})
 
 
+def wait_at(gate: Path, free: int) -> None:
+    """Let the first ``free`` trainings through, the others when somebody makes this file."""
+    with gate.with_name(f"{gate.name}.begun").open("ab", buffering=0) as stream:
+        stream.write(b".")
+        place = stream.tell()
+    while place > free and not gate.exists():
+        time.sleep(0.01)
+
+
+def held(gate: Path, free: int = 0) -> bool:
+    """Whether a training waits at the gate."""
+    begun = gate.with_name(f"{gate.name}.begun")
+    return begun.exists() and begun.stat().st_size > free
+
+
 @dataclass(frozen=True)
 class ToyTrainer:
     """Adds noise to a sum. The options make it slow, chatty, faulty, or blind to its generator."""
@@ -114,12 +129,16 @@ class ToyTrainer:
     shout: bool = False  # print scores to everything that is at hand
     own_noise: bool = False  # ignore the generator
     scale: float = 1.0
+    gate: str = ""  # a file: trainings wait until it is there, but for the first few
+    before_gate: int = 0  # how many those are
 
     def cost(self, params: Mapping[str, Any]) -> Cost:
         return Gdp(MU)
 
     def fit(self, params: Mapping[str, Any], data: Any, rng: np.random.Generator) -> tuple[Any, float]:
         time.sleep(self.seconds)
+        if self.gate:
+            wait_at(Path(self.gate), self.before_gate)
         x = float(params["x"])
         if x < self.fail_below:
             raise RuntimeError(f"diverged at {x!r}")

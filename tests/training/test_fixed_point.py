@@ -212,7 +212,7 @@ def test_sums_equal_the_reference_in_whole_numbers(model: Mlp, clip: float) -> N
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_share_is_longer_than_the_clip_norm(draw: st.DataObject) -> None:
     """Whatever the record and the parameters: huge, tiny, equal, or mixed."""
     model = draw.draw(st.sampled_from(MODELS[:4]))
