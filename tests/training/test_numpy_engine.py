@@ -376,3 +376,13 @@ def test_large_networks_and_other_activations_stay_with_numpy() -> None:
     assert not NumpyEngine(softmax(2000, 3)).compiled
     assert not NumpyEngine(softmax(5, 17)).compiled
     assert not NumpyEngine(Mlp(5, 3, (4,), Activation("tempered_sigmoid"))).compiled
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_nothing_depends_on_memory_that_was_not_written(model: Mlp, compiled: bool, poison: str) -> None:
+    """Not even a warning: those are errors here, and in many users' runs."""
+    data, batch = records(30, model.classes), np.arange(30)
+    engine, out = NumpyEngine(model, compiled=compiled), np.zeros((1, model.dimension), np.float32)
+    engine.bind(data)
+    engine.clipped_sums(engine.start(RunKey.rehearsal(1))[None], [batch], np.array([1.0]), out)
+    assert 0.0 < float(np.linalg.norm(out)) <= 30.0

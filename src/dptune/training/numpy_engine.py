@@ -242,7 +242,8 @@ class NumpyEngine:
         if not self._between or len(self._between[0][0]) < count:
             most = count + count // 4
             shapes = [(most, width) for width in widths]
-            self._between = [(np.empty(shape, self.dtype), np.empty(shape, self.dtype)) for shape in shapes]
+            # Zeros: the last column is activated with the others before it is set to one.
+            self._between = [(np.zeros(shape, self.dtype), np.zeros(shape, self.dtype)) for shape in shapes]
             self._zeros = np.zeros(most * max(widths), self.dtype)
         return [(values[:count], deltas[:count]) for values, deltas in self._between]
 
