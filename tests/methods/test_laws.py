@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, chi2_contingency, chisquare
 
 from dptune.accounting import Binomial, Gaussian, Geometric, Logarithmic, NegativeBinomial, Poisson, Runs
-from dptune.accounting.shards import ElasticRounds
+from dptune.accounting.shards import ElasticRounds, ElasticStep
 from dptune.judging import correct
 from dptune.methods import (
     Adaptive,
@@ -40,7 +40,6 @@ from dptune.methods.execute import fit_trial
 from dptune.methods.parts import ALL, Client, Coin, DataPart, Shard, records
 from dptune.methods.projection import project
 from dptune.methods.surrogate import register_rule
-from dptune.methods.threshold import Elastic
 from dptune.methods.voting import VoteSearch
 from dptune.spaces import Float, Space
 from dptune.testing.searches import SeededRandomness, drive, run_plan
@@ -297,7 +296,7 @@ def test_the_sparse_threshold_is_one_sparse_vector() -> None:
 @pytest.mark.parametrize("best", [0.0, 0.03, 0.5, 0.77, 0.999, 1.0])
 @pytest.mark.parametrize("granularity", [0.02, 0.1])
 def test_rounds_without_noise_are_the_formula(best: float, granularity: float) -> None:
-    elastic, rounds = Elastic(0.0, granularity), 0
+    elastic, rounds = ElasticStep(0.0, granularity), 0
     while elastic.step:
         elastic.answer(elastic.proposal() <= best + 1e-12)
         rounds += 1
