@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dptune.accounting import Gaussian, Geometric
+from dptune.accounting import Binomial, Gaussian, Geometric
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.judging import correct, judges_each_record_alone
@@ -25,12 +25,13 @@ from dptune.methods import (
     Subset,
     Threshold,
     Vote,
+    register_rule,
 )
 from dptune.methods.base import Method
 from dptune.methods.execute import fit_trial
 from dptune.methods.parts import Client
 from dptune.spaces import Space
-from dptune.testing.searches import SeededRandomness
+from dptune.testing.searches import SeededRandomness, drive
 from dptune.training import DpSgdTrainer, Holdout, RunKey, Settings
 
 BAD = 1000.0
@@ -302,3 +303,14 @@ def test_a_holdout_record_that_breaks_the_module_is_wrong() -> None:
             bad, plain = (trainer.fit({}, Dataset(values, y, 2), key).score for values in (x, np.minimum(x, 1.0)))
             assert round(15 * (plain - bad), 6) in (0.0, 1.0)  # the same noise; it is wrong, or was anyway
     assert met > 0
+
+
+@pytest.mark.parametrize("error", [ValueError, np.linalg.LinAlgError, SystemExit])
+def test_a_rule_that_fails_on_scores_does_not_stop_the_search(error: type[BaseException]) -> None:
+    """A search that raises would stop the run, and that would tell about scores: the prior is sampled instead."""
+    register_rule("fails", lambda seen, scores, points: _raise(error()))
+    plan = Adaptive(ITEMS, Geometric(4), density=(0.9, 1.3), rule="fails").plan(Budget(3.0, 1e-5), Trainer())
+    plan = replace(plan, settings={**plan.settings, "runs": Binomial(5, 1.0).describe()})
+    trials, selection = drive(plan, SeededRandomness(1), lambda trial: float(trial.index))
+    assert len(trials) == 5
+    assert selection.winner == 4
