@@ -8,8 +8,10 @@ Keeps the sections as plain values, which the vault stores so that
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import tomllib
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,18 @@ from dptune.training import Dataset, load
 __all__ = ["SECTIONS", "Job", "attribute", "load_data", "make_budget", "make_executor", "public_records", "read_job"]
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "data": ("name", "file", "loader", "kind", "validation", "records", "classes"),
+    "data": (
+        "name",
+        "file",
+        "loader",
+        "kind",
+        "validation",
+        "records",
+        "classes",
+        "feature_range",
+        "missing",
+        "unknown_label",
+    ),
     "model": (
         "kind",
         "hidden",
@@ -42,6 +55,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "budget": ("epsilon", "delta"),
     "run": ("ledger", "dataset", "executor", "workers", "address", "trusted", "seed", "release_at", "rehearsal"),
 }
+_REPAIR = ("feature_range", "missing", "unknown_label")
 _BENCHMARKS = ("digits", "mnist", "fashion-mnist", "adult", "imdb")
 
 
@@ -108,18 +122,42 @@ def attribute(text: str, what: str) -> Any:
         raise InvalidInput(f"The {what} {text!r} cannot be imported ({error}); write 'module:name'.") from None
 
 
-def _arrays(path: str, classes: int | None) -> Dataset:
+def _arrays(path: str, job: Job, *, public: bool) -> Dataset:
     """Records from an .npz file with arrays x and y."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            x, y = arrays["x"], arrays["y"]
-    except OSError as error:
-        raise InvalidInput(f"The records {path} cannot be read ({error.strerror or error}).") from None
-    except (KeyError, ValueError) as error:
-        raise InvalidInput(f"{path} must be an .npz file with arrays 'x' and 'y' ({error}).") from None
+    x, y = _read(path)
+    classes = job.get("data", "classes")
     if classes is None:
         raise InvalidInput("Section [data] needs 'classes': their number must be public, not read off the records.")
-    return Dataset(x, y, integer("classes", classes, 2), Path(path).stem)
+    rules = {key: value for key in _REPAIR if (value := job.get("data", key)) is not None}
+    return Dataset(x, y, integer("classes", classes, 2), Path(path).stem, public, **rules)
+
+
+def _read(path: str) -> tuple[Any, Any]:
+    """The two arrays. That a file cannot be read is public; what it holds is not, so nothing of it is quoted."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(member.file_size for member in archive.infolist()) > _memory():
+                raise MemoryError
+            if missing := {"x.npy", "y.npy"} - set(archive.namelist()):
+                raise InvalidInput(f"{path} has no array {min(missing)[0]!r}; it must hold the arrays 'x' and 'y'.")
+        with np.load(path, allow_pickle=False) as arrays:
+            return arrays["x"], arrays["y"]
+    except InvalidInput:
+        raise
+    except MemoryError:
+        raise InvalidInput(f"The records {path} do not fit into this machine's memory.") from None
+    except OSError as error:
+        raise InvalidInput(f"The records {path} cannot be read ({error.strerror or type(error).__name__}).") from None
+    except Exception as error:  # cut off, damaged, or something else: a dozen kinds of errors
+        raise InvalidInput(
+            f"{path} must be a whole .npz file with arrays of numbers 'x' and 'y' ({type(error).__name__}). Write it "
+            "with numpy.savez(path, x=..., y=...)."
+        ) from None
+
+
+def _memory() -> int:
+    """The bytes of memory that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def load_data(job: Job) -> tuple[Any, Dataset | None]:
@@ -127,7 +165,7 @@ def load_data(job: Job) -> tuple[Any, Dataset | None]:
     name, file, loader = (job.get("data", field) for field in ("name", "file", "loader"))
     if sum(value is not None for value in (name, file, loader)) != 1:
         raise InvalidInput("Section [data] needs exactly one of 'name' (a benchmark), 'file' (.npz) and 'loader'.")
-    classes, validation = job.get("data", "classes"), job.get("data", "validation")
+    validation, public = job.get("data", "validation"), job.get("data", "kind", "private") == "public"
     if loader is not None:
         try:
             return attribute(loader, "loader")(), None
@@ -136,7 +174,8 @@ def load_data(job: Job) -> tuple[Any, Dataset | None]:
                 raise
             raise InvalidInput(f"The loader {loader!r} failed ({type(error).__name__}); nothing was charged.") from None
     if file is not None:
-        return _arrays(file, classes), None if validation in (None, "private") else _arrays(validation, classes)
+        held = None if validation in (None, "private") else _arrays(validation, job, public=True)
+        return _arrays(file, job, public=public), held
     split = load(str(name))
     if validation in (None, "private"):
         return split.train, None

@@ -16,43 +16,18 @@ from typing import Any
 from dptune.accounting import Cost
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.errors import BudgetExceeded, InvalidInput
+from dptune.methods._declared import NOISE, declared_cost, tunable_noise
 from dptune.methods._kinds import combinations, costs_of, noise_of
 from dptune.methods.base import Budget, Params
 from dptune.methods.lines import Line
 from dptune.spaces import Candidates, Domain, Float, Space
 
-__all__ = ["NOISE", "Bases", "Priced", "calibrated", "class_params", "declared_cost", "tunable_noise"]
+__all__ = ["Bases", "Priced", "calibrated", "class_params"]
 
-NOISE = "noise_multiplier"
 _MOST_KINDS = 256
 _INNER_TOLERANCE = 1e-4
 _OUTER_TOLERANCE = 2e-3  # where kinds are matched to each other, whose own tolerance must stay far below
 _PROBES = (0.02, 0.37, 0.98)
-
-
-def declared_cost(trainer: Any, params: Params) -> Cost:
-    """The cost that a trainer declares for one run, checked to be a cost of the algebra."""
-    declare = getattr(trainer, "cost", None)
-    if not callable(declare):
-        raise InvalidInput(
-            f"The trainer {type(trainer).__name__} declares no cost, so nothing can be promised. Give it a method "
-            "'cost(params)', or wrap a function with dptune.trainer(cost=...)."
-        )
-    cost = declare(params)
-    if not isinstance(cost, Cost):
-        raise InvalidInput(f"The trainer's cost must be a Cost such as DpSgd(...) or Gaussian(...); got {cost!r}.")
-    return cost
-
-
-def tunable_noise(trainer: Any, params: Params) -> bool:
-    """Whether the trainer's cost follows a parameter 'noise_multiplier' that the planner may set."""
-    if NOISE in params:
-        return False
-    try:
-        few, many = (declared_cost(trainer, {**params, NOISE: noise}) for noise in (2.0, 4.0))
-    except (InvalidInput, TypeError, KeyError):
-        return False
-    return few != many
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from typing import Any
 
 from dptune.accounting import Cost, compose
 from dptune.errors import InvalidInput
-from dptune.methods._costs import NOISE, Bases, Priced, calibrated, tunable_noise
+from dptune.methods._costs import Bases, Priced, calibrated
+from dptune.methods._declared import NOISE, tunable_noise
 from dptune.methods._kinds import costs_of, noise_of
 from dptune.methods._search import default_params, scaled_batch
 from dptune.methods.base import Budget, Meaning, Params, Plan, Trial, plan_of

@@ -51,6 +51,13 @@ class Naive:
         del worst
         return compose(*costs)
 
+    def total(self, costs: tuple[Cost, ...], worst: Cost, validation: PrivateValidation | None) -> Cost:
+        """What is paid for all runs, by a training record and, on the side, by a validation record."""
+        trained = self.paid(costs, worst)
+        if validation is None:
+            return trained
+        return parallel(trained, self.paid((validation.cost,) * len(self.candidates), validation.cost))
+
     def plan(self, budget: Budget, trainer: Any) -> Plan:
         """The smallest noise whose total cost stays within the budget."""
         bases = Bases(trainer, self.candidates, budget)
@@ -58,14 +65,11 @@ class Naive:
         validation = validation_of(trainer, self.validation)
         if validation is not None:
             validation = validation.chosen(budget, lambda one: self.paid((one,) * count, one))
-        held = None if validation is None else self.paid((validation.cost,) * count, validation.cost)
-
-        def total(costs: tuple[Cost, ...], worst: Cost) -> Cost:
-            trained = self.paid(costs, worst)
-            return trained if held is None else parallel(trained, held)
-
         priced, _ = calibrated(
-            bases, lambda at: total(at.all_candidates, at.worst), budget, f"Training {count} candidates"
+            bases,
+            lambda at: self.total(at.all_candidates, at.worst, validation),
+            budget,
+            f"Training {count} candidates",
         )
         settings: Params = {
             "space": self.candidates.describe(),
@@ -87,9 +91,7 @@ class Naive:
         if settings["part"]:
             raise InvalidInput("This method trains on every record; plan again.")
         count = len(method.candidates)
-        cost = method.paid(priced.all_candidates, priced.worst)
-        if validation is not None:
-            cost = parallel(cost, method.paid((validation.cost,) * count, validation.cost))
+        cost = method.total(priced.all_candidates, priced.worst, validation)
         scored = PUBLIC_SCORE if validation is None else validation.sentence()
         return Meaning(
             cost,

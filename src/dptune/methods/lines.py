@@ -18,12 +18,12 @@ from dptune.accounting import Cost, RenyiLine, cost_from_json
 from dptune.accounting._renyi import base_curve
 from dptune.accounting.lines import line_orders
 from dptune.errors import InvalidInput, NotComparable
+from dptune.methods._declared import NOISE, declared_cost, tunable_noise
 from dptune.methods.base import Budget, Params, Plan, Selection, Trial
 from dptune.spaces import Candidates, Domain
 
 __all__ = ["Line", "admit", "check_comparable", "settle", "settle_selection", "under_line"]
 
-NOISE = "noise_multiplier"
 _LEAST, _MOST = 0.05, 1e4
 _TOLERANCE = 1e-4
 _GUARD = 1e-9  # relative, and in units of the slope: what roundoff in a computed curve may hide
@@ -63,20 +63,13 @@ class Line:
         listed = isinstance(space, Candidates)
         line = self.cost(1.0)
         for item in space.items if isinstance(space, Candidates) else (space.default,):
-            declared = _declared(trainer, {**item, NOISE: 2.0} if tunable else item)
+            declared = declared_cost(trainer, {**item, NOISE: 2.0} if tunable else item)
             above = not under_line(declared, line)
             if above and listed and not tunable and self.slope is not None:
                 raise InvalidInput(
                     f"The candidate {item!r} is above the line of slope {self.slope:g}, and the trainer's noise is not "
                     "tunable. Raise the line, or leave the candidate out."
                 )
-
-
-def _declared(trainer: Any, params: Params) -> Cost:
-    cost = trainer.cost(params)
-    if not isinstance(cost, Cost):
-        raise InvalidInput(f"The trainer's cost must be a Cost such as DpSgd(...) or Gaussian(...); got {cost!r}.")
-    return cost
 
 
 def _curve(cost: Cost, line: RenyiLine) -> Any:
@@ -99,10 +92,10 @@ def admit(trainer: Any, params: Params, line: RenyiLine) -> Params:
     """The parameters with the smallest noise, to a ten-thousandth, under the line; refuses what cannot get there."""
 
     def below(noise: float) -> bool:
-        return under_line(_declared(trainer, {**params, NOISE: noise}), line)
+        return under_line(declared_cost(trainer, {**params, NOISE: noise}), line)
 
-    if NOISE in params or not _follows(trainer, params):
-        if not under_line(_declared(trainer, params), line):
+    if not tunable_noise(trainer, params):
+        if not under_line(declared_cost(trainer, params), line):
             raise InvalidInput(f"A candidate is above the line of slope {line.slope:g} and is not admitted.")
         return dict(params)
     low, high = _LEAST, 1.0
@@ -114,15 +107,6 @@ def admit(trainer: Any, params: Params, line: RenyiLine) -> Params:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if below(middle) else (middle, high)
     return {**params, NOISE: high}
-
-
-def _follows(trainer: Any, params: Params) -> bool:
-    """Whether the declared cost follows the noise."""
-    try:
-        few, many = (_declared(trainer, {**params, NOISE: noise}) for noise in (2.0, 4.0))
-    except (TypeError, KeyError):
-        return False
-    return few != many
 
 
 def settle(trainer: Any, trial: Trial) -> Trial:
@@ -140,8 +124,8 @@ def check_comparable(trainer: Any, trial: Trial) -> None:
     """Refuse a trainer whose cost cannot be compared with the trial's line; no candidate would ever be admitted."""
     line = cost_from_json(trial.extra["line"])
     if isinstance(line, RenyiLine):
-        tunable = NOISE not in trial.params and _follows(trainer, trial.params)
-        _curve(_declared(trainer, {**trial.params, NOISE: 2.0} if tunable else trial.params), line)
+        tunable = tunable_noise(trainer, trial.params)
+        _curve(declared_cost(trainer, {**trial.params, NOISE: 2.0} if tunable else trial.params), line)
 
 
 def settle_selection(trainer: Any, plan: Plan, selection: Selection) -> Selection:

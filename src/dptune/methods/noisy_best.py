@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from dptune._validate import integer, real
+from dptune.accounting import Cost
 from dptune.accounting.shards import permute_and_flip
 from dptune.errors import InvalidInput
 from dptune.methods._search import FixedTrials, final_trial
@@ -56,9 +57,9 @@ class NoisyBest:
         """The smallest noise of the final training whose total stays within the budget."""
         validation = validation_of(trainer, self.validation)
         epsilon = self.share * budget.epsilon
-        settings = {"shards": self.shards, "epsilon": epsilon}
+        settings: Params = {"shards": self.shards, "epsilon": epsilon}
         shared = Shared(self.name, self.candidates, self.default, self.shards, self.private, validation)
-        return shared.plan(budget, trainer, permute_and_flip(epsilon), settings)
+        return shared.plan(budget, trainer, _choice(settings), settings)
 
 
 class ShardSearch(FixedTrials):
@@ -98,8 +99,12 @@ class ShardSearch(FixedTrials):
         return Selection(None, dict(final.params), final)
 
 
+def _choice(settings: Params) -> Cost:
+    return permute_and_flip(settings["epsilon"])
+
+
 def _meaning(settings: Params) -> Meaning:
-    choice = permute_and_flip(settings["epsilon"])
+    choice = _choice(settings)
     return shared_meaning(settings, lambda _: choice, "shards", "docs/theorems/shards.md", SHARD_ASSUMPTIONS)
 
 

@@ -19,7 +19,7 @@ from dptune.errors import InvalidInput
 from dptune.methods._search import FixedTrials, final_trial
 from dptune.methods._shards import Shared, check_candidates, part_trial, shared_meaning
 from dptune.methods.base import Budget, Meaning, Params, Plan, Randomness, Selection, register_search
-from dptune.methods.exact import Bits
+from dptune.methods.exact import Bits, short_fraction
 from dptune.methods.parts import Client
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.spaces import Candidates, space_from_json
@@ -64,13 +64,11 @@ class Vote:
         validation = validation_of(trainer, self.validation)
         p, k = len(self.candidates), integer("votes", self.votes, 1)
         least = calibrate_noise(
-            lambda level: RingVote(p, k, 1, level, 1), self.share * budget.epsilon, self.share * budget.delta
+            lambda level: _noisy_vote(p, k, level), self.share * budget.epsilon, self.share * budget.delta
         )
-        # What is priced is what is drawn: a short binary fraction, which the exact sampler takes as it is.
-        sigma = math.ceil(least * 2**16) / 2**16
+        settings = {"clients": self.clients, "votes": k, "alpha": self.alpha, "sigma": short_fraction(least)}
         shared = Shared(self.name, self.candidates, self.default, self.clients, self.private, validation)
-        settings = {"clients": self.clients, "votes": k, "alpha": self.alpha, "sigma": sigma}
-        return shared.plan(budget, trainer, RingVote(p, k, 1, sigma, 1), settings)
+        return shared.plan(budget, trainer, _choice(settings, self.candidates), settings)
 
 
 class VoteSearch(FixedTrials):
@@ -118,9 +116,18 @@ def utility_bound(bad: int, gap: float, sigma: float) -> float:
     return max(0.0, 1.0 - loss)
 
 
+def _noisy_vote(candidates: int, votes: int, sigma: float) -> RingVote:
+    """The cost of sums of votes to each of which one discrete Gaussian is added, as :class:`VoteSearch` does."""
+    return RingVote(candidates, votes, scale=1, sigma=sigma, shares=1)
+
+
+def _choice(settings: Params, candidates: Candidates) -> RingVote:
+    return _noisy_vote(len(candidates), settings["votes"], settings["sigma"])
+
+
 def _meaning(settings: Params) -> Meaning:
     def choice(candidates: Candidates) -> RingVote:
-        return RingVote(len(candidates), settings["votes"], 1, settings["sigma"], 1)
+        return _choice(settings, candidates)
 
     return shared_meaning(settings, choice, "clients", "docs/theorems/voting.md", ASSUMPTIONS)
 

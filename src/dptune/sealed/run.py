@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import math
+import re
 import secrets
 import traceback
 from collections.abc import Callable, Iterator
@@ -75,7 +76,7 @@ def run(
     preflight(plan, trainer, data)
     name = dataset or str(getattr(data, "name", "") or "data")
     identity = secrets.token_hex(16)
-    folder = Path(out) if out is not None else Path("dptune-runs") / f"{name}-{identity[:8]}"
+    folder = Path(out) if out is not None else Path("dptune-runs") / f"{_plain(name)}-{identity[:8]}"
     created = _make_folder(folder)
     vault: Vault | None = None
     own = ledger is None and seed is None
@@ -135,6 +136,16 @@ def job_of(out: str | Path) -> dict[str, Any] | None:
 def released(out: str | Path) -> bool:
     """Whether a run is finished."""
     return bool(Vault.open(Path(out) / "vault").facts().get("state") == "released")
+
+
+def _plain(name: str) -> str:
+    """The name of a data set, if it may name a folder: no way out of the folder that holds it."""
+    if not re.fullmatch(r"\w[\w .+-]{0,99}", name):
+        raise InvalidInput(
+            f"The data set's name {name!r} cannot name a folder: use letters, digits and - _ . + only, or say where "
+            "the run goes with 'out'."
+        )
+    return name
 
 
 def _make_folder(folder: Path) -> bool:

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from dptune import _validate
 from dptune.accounting import Cost, DpSgd, Gaussian, parallel
+from dptune.data import Dataset
 from dptune.errors import InvalidInput
-from dptune.training.datasets import Dataset
+from dptune.judging import correct
 from dptune.training.dpsgd import Engine, Settings, descend
 from dptune.training.engines import engine_for
 from dptune.training.models import Cnn, Mlp
@@ -177,7 +178,7 @@ class DpSgdTrainer:
                 f"records have {features} features but those of 'validation' {self.validation.x.shape[1]}. Prepare "
                 "both in the same way."
             )
-        blank = Dataset(np.zeros((2, features), np.float32), np.zeros(2, np.int64), data.classes)
+        blank = _blank(features, data.classes)
         descend(engine, blank, [dataclasses.replace(settings, steps=1, sampling_rate=1.0)], [RunKey.fresh()])
 
     def fit(self, params: Params, data: Dataset, rng: Rng, *, start: Floats | None = None) -> Fitted:
@@ -263,14 +264,19 @@ class DpSgdTrainer:
         return release(flat)
 
     def _score(self, engine: Engine, flat: Floats, held: Dataset | None, key: RunKey) -> float:
-        records = self.validation if held is None else held
-        if records is None:
+        if held is not None and self.holdout is not None:  # private records: none may decide another's verdict
+            return self.holdout.score(int(correct(self._wrap(engine, flat), held)), key)
+        if self.validation is None:
             return 0.0
+        records = self.validation
         with np.errstate(all="ignore"):
             right = int(np.sum(np.argmax(engine.logits(flat, records.x), axis=1) == records.y)) if len(records) else 0
-        if self.holdout is not None:
-            return self.holdout.score(right, key)
         return right / max(1, len(records))
+
+
+def _blank(features: int, classes: int) -> Dataset:
+    """Two public records with the first and the last class: a model with fewer outputs fails on them."""
+    return Dataset(np.zeros((2, features), np.float32), np.array([0, classes - 1]), classes, public=True)
 
 
 def _shape(settings: Settings) -> Hashable:
