@@ -120,7 +120,8 @@ def module_case(deck: Deck, *, random: bool = False) -> Case:
     place = deck.deal(f"place of {layer}", {name: name for name in torch_layers.places(layer)})
     form = deck.deal("form", {name: name for name in torch_layers.FORMS})
     inner = form != "custom"  # only then can book-keeping look into it
-    mode = deck.deal(f"mode{' inside' * inner}", {one: one for one in ("auto", *MODES) if inner or one != MODES[0]})
+    modes = {one: one for one in ("auto", *MODES) if inner or one != MODES[0]}
+    mode = deck.deal("mode" if inner else "custom mode", modes)
     classes, double = deck.deal("classes", CLASSES), deck.deal("precision", _PRECISION)
     clip, seed = deck.deal("clip", CLIPS), int(deck.rng.integers(2**31))
     given = _dealt(deck, torch_layers.FEATURES, classes)
