@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dptune.audit import walk
 from dptune.cli import main
 
 _COMMON = ["--base", "gdp:0.26805", "--runs", "geometric:10"]
@@ -83,6 +84,18 @@ def test_a_job_can_be_attacked(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert main([*common, "--game", "etcv"]) == 2
 
 
+def test_a_walk_over_implementations(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    known = walk.ways()
+    monkeypatch.setattr(walk, "ways", lambda: {name: known[name] for name in ("records", "judging")})
+    common = ["audit", "--game", "implementations", "--draws", "4", "--seed", "1"]
+    assert main([*common, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["cases"] == {"records": 4, "judging": 4}
+    assert set(found) >= {"game", "draws", "seed", "refused", "widest", "broken", "findings"}
+    assert main(common) == 0
+    assert f"moves {'MORE' if found['broken'] else 'more'} than it pays" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -97,6 +110,10 @@ def test_a_job_can_be_attacked(capsys: pytest.CaptureFixture[str], tmp_path: Pat
             "at",
         ),
         (["--game", "etcv", "--games", "1e6"], "--base, --runs and --delta"),
+        (["--game", "etcv", *_COMMON, "--delta", "1e-5", "--games", "1e6", "--draws", "3"], "'draws' is for"),
+        (["--game", "implementations"], "needs it"),
+        (["--game", "implementations", "--draws", "3", "--games", "9"], "plays no games"),
+        (["--game", "implementations", "--draws", "0"], "'draws'"),
         (["--game", "ntnv", "--job", "missing.toml", "--games", "100"], "cannot be read"),
         (["--game", "etcv", "--base", "gdp", "--runs", "geometric:10", "--delta", "1e-5", "--games", "9"], "base"),
     ],
