@@ -77,10 +77,10 @@ def _start(*arguments: str, before: str = "") -> subprocess.Popen[str]:
 
 
 def _finished(folder: Path) -> int:
-    database = folder / "vault" / "run.db"
+    database = folder / "vault" / "inside" / "run.db"
     if not database.exists():
         return 0
-    with contextlib.closing(sqlite3.connect(database)) as connection:
+    with contextlib.closing(sqlite3.connect(database, timeout=60)) as connection:
         return int(connection.execute("SELECT count(*) FROM outcomes").fetchone()[0])
 
 

@@ -85,10 +85,10 @@ def _parent(pid: int) -> int:
 
 def _finished(run_folder: Path) -> int:
     """How many trials are over, as the vault knows."""
-    database = run_folder / "vault" / "run.db"
+    database = run_folder / "vault" / "inside" / "run.db"
     if not database.exists():
         return 0
-    with contextlib.closing(sqlite3.connect(database)) as connection:
+    with contextlib.closing(sqlite3.connect(database, timeout=60)) as connection:
         return int(connection.execute("SELECT count(*) FROM outcomes").fetchone()[0])
 
 

@@ -56,7 +56,7 @@ def _start(
 
 def _progress(out: Path) -> dict[int, tuple[str, float | None]]:
     """What the vault holds now: trials as they were asked for, and their scores."""
-    database = out / "vault" / "run.db"
+    database = out / "vault" / "inside" / "run.db"
     if not database.is_file():
         return {}
     with contextlib.closing(sqlite3.connect(database, timeout=30)) as connection:
@@ -152,7 +152,7 @@ def _same_end(out: Path, calm: Path, ledger: Ledger, trials: int) -> None:
     assert len(read_vault(out, "test").scores) == trials + 1
     assert [e.body["kind"] for e in ledger.entries()] == ["ledger", "dataset", "charge"]
     ledger.verify()
-    assert not (out / "vault" / "secret").exists()
+    assert not (out / "vault" / "inside" / "secret").exists()
 
 
 POINTS = [
@@ -161,8 +161,10 @@ POINTS = [
     ("Ledger.charge", "after"),
     ("Vault.begin", "after"),
     ("Vault.finish", "after"),
-    ("release.write_release", "before"),
-    ("release.write_release", "after"),
+    ("release.build_release", "before"),
+    ("release.publish_release", "before"),
+    ("release.publish_release", "after"),
+    ("Vault.destroy", "before"),
     ("Vault.destroy", "after"),
 ]
 
@@ -201,4 +203,4 @@ def test_a_kill_at_every_step_of_the_order(
     calm = undisturbed(3)
     assert load_release(out).params == load_release(calm).params
     assert load_release(out).model["total"] == load_release(calm).model["total"]
-    assert not (out / "vault" / "secret").exists()
+    assert not (out / "vault" / "inside" / "secret").exists()

@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from dptune.accounting import Cost, Gdp, Geometric, cost_from_json, select
+from dptune.executors import Result, Session, Task, Work
+from dptune.executors._worker import _train
 from dptune.methods.base import (
     Budget,
     Meaning,
@@ -29,6 +32,7 @@ from dptune.methods.base import (
     plan_of,
     register_search,
 )
+from dptune.sealed import run
 
 MU = 0.5
 RUNS = Geometric(6)
@@ -172,6 +176,52 @@ class StackingTrainer(ToyTrainer):
         return {"": fitted, "fewer": fitted[1:], "none": None, "broken": [*fitted[1:], ("a model", "no score")]}[
             self.wrong
         ]
+
+
+@dataclass
+class _InlineSession:
+    """What a worker does, in this process."""
+
+    work: Work
+    slots: int = 1
+    results: list[Result] = field(default_factory=list)
+
+    def submit(self, *tasks: Task) -> None:
+        self.results += _train(self.work.trainer, self.work.data, self.work.secret, tasks)
+
+    def wait(self, seconds: float) -> Result | None:
+        del seconds
+        return self.results.pop(0)
+
+    def close(self) -> None:
+        self.results.clear()
+
+
+@dataclass(frozen=True)
+class Inline:
+    """An executor without workers, for tests of what surrounds the training."""
+
+    name: str = "inline"
+
+    def open(self, work: Work) -> Session:
+        return _InlineSession(work)
+
+
+class CutOff(BaseException):
+    """The end of a process, as far as a run can tell."""
+
+
+def cut_off(plan: Plan, trainer: Any, out: Path, **options: Any) -> None:
+    """A run that ends just before its release appears."""
+    module = sys.modules["dptune.sealed.run"]
+
+    def end(*_: Any) -> None:
+        raise CutOff
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "publish_release", end)
+        with pytest.raises(CutOff):
+            run(plan, trainer, DATA, out=out, executor=Inline(), **options)
 
 
 def _shout(score: float) -> None:

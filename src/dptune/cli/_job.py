@@ -172,7 +172,7 @@ def load_data(job: Job) -> tuple[Any, Dataset | None]:
         except Exception as error:  # what it says may quote records
             if isinstance(error, InvalidInput):
                 raise
-            raise InvalidInput(f"The loader {loader!r} failed ({type(error).__name__}); nothing was charged.") from None
+            raise InvalidInput(f"The loader {loader!r} failed ({type(error).__name__}).") from None
     if file is not None:
         held = None if validation in (None, "private") else _arrays(validation, job, public=True)
         return _arrays(file, job, public=public), held

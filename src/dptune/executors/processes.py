@@ -51,7 +51,7 @@ def hello(work: Work) -> list[bytes]:
     except Exception as error:
         raise InvalidInput(
             f"The trainer or the data cannot be sent to another process ({type(error).__name__}: {error}). "
-            "Open files and connections inside fit(); nothing was charged."
+            "Open files and connections inside fit()."
         ) from None
 
 
@@ -117,7 +117,7 @@ class _Session:
         if problem is not None:
             raise InvalidInput(
                 f"The trainer or the data did not arrive in a worker ({problem}). Define the trainer in a module that "
-                "workers can import; nothing was charged."
+                "workers can import."
             )
 
     def submit(self, *tasks: Task) -> None:

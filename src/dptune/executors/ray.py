@@ -115,12 +115,12 @@ class _Session:
             if self.problem is not None:
                 raise InvalidInput(
                     f"The trainer or the data did not arrive in a worker ({self.problem}). Define the trainer in "
-                    "a module that workers can import; nothing was charged."
+                    "a module that workers can import."
                 )
             if time.monotonic() > until:
                 raise InvalidInput(
                     "The Ray cluster did not bring up its workers. Ask for fewer, and check that they can reach this "
-                    "machine; nothing was charged."
+                    "machine."
                 )
             time.sleep(0.02)
 
@@ -224,7 +224,7 @@ class Ray:
             ray.init(**options)
         except Exception as error:
             raise InvalidInput(
-                f"The Ray cluster cannot be reached ({type(error).__name__}). Check the address; nothing was charged."
+                f"The Ray cluster cannot be reached ({type(error).__name__}). Check the address."
             ) from None
 
 

@@ -265,14 +265,14 @@ class Plan:
             stated, derived = self.price(), meaning.cost.epsilon(self.budget.delta)
             raise InvalidInput(
                 f"The plan states a cost of epsilon {stated:.6g}, but its settings cost {derived:.6g} at delta "
-                f"{self.budget.delta:g}: it was edited, or made by another version. Plan again; nothing was charged."
+                f"{self.budget.delta:g}: it was edited, or made by another version. Plan again."
             )
         made, said = plan_of(self.method, self.settings, self.budget, self.default).describe(), self.describe()
         wrong = [name for name in made if made[name] != said[name]]
         if wrong:
             raise InvalidInput(
                 f"The plan's {wrong[0]!r} is not what its settings give: it was edited, or made by another version. "
-                "Plan again; nothing was charged."
+                "Plan again."
             )
 
     def start(self, randomness: Randomness) -> Search:
