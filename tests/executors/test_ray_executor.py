@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +30,8 @@ from dptune.sealed import load_release, read_vault, run
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 
-from dptune.executors.ray import Ray  # noqa: E402 - after the skip
+from dptune.executors._noise import Keys  # noqa: E402 - after the skip
+from dptune.executors.ray import Ray, _Cluster  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -61,6 +63,23 @@ def test_same_seed_same_winner_on_either_executor(tmp_path: Path) -> None:
     assert there.model["total"] == here.model["total"]
     assert read_vault(tmp_path / "ray", "test").scores == read_vault(tmp_path / "here", "test").scores
     assert there.details["replay"] == "exact"
+
+
+class _Method:
+    """Stands for an actor's method: keeps what is handed to Ray."""
+
+    def __init__(self, seen: list[Any]) -> None:
+        self.remote = lambda *arguments: seen.append(arguments)
+
+
+def test_only_public_things_are_handed_to_ray() -> None:
+    """What Ray carries may be read by whoever listens: an address, a port, a public key, a name drawn for it."""
+    seen: list[Any] = []
+    actor = SimpleNamespace(remote=lambda: SimpleNamespace(work=_Method(seen)))
+    cluster = _Cluster(SimpleNamespace(remote=lambda **options: lambda kind: actor), owned=False, count=2)
+    driver = Keys.new()
+    cluster.place("10.0.0.1", 4000, driver.public)
+    assert seen == [("10.0.0.1", 4000, driver.public, f"{cluster.label}-{place}") for place in range(2)]
 
 
 def _workers() -> list[int]:
@@ -158,6 +177,12 @@ def _ran_alone(name: str) -> bool:
     return True
 
 
+def _announced() -> list[bytes]:
+    """Names under which actors left something in Ray's key-value store."""
+    store = importlib.import_module("ray.experimental.internal_kv")
+    return list(store._internal_kv_list(b"dptune-"))
+
+
 def _tables() -> dict[str, Any]:
     """What Ray's control store keeps: tasks by name, actors, jobs. ``ray.util.state`` lists these very tables."""
     grpc = pytest.importorskip("grpc", reason="grpcio is not installed, so Ray's tables cannot be asked for")
@@ -214,6 +239,7 @@ def test_ray_sees_the_same_whatever_the_number_of_trials(tmp_path: Path, short: 
         try:
             out = tmp_path / place
             run(toy_plan(count=count), ToyTrainer(shout=True), DATA, out=out, executor=Ray(2))
+            assert _announced() == []  # public keys, taken back at the end
             tables.append(_tables())
         finally:
             ray.shutdown()
@@ -224,6 +250,8 @@ def test_ray_sees_the_same_whatever_the_number_of_trials(tmp_path: Path, short: 
         for score in scores:
             forms = [repr(score).encode(), struct.pack("<d", score), struct.pack("<f", score)]
             assert not any(form in content for form in forms)
+        assert DATA[1:].tobytes() not in content
+        assert b"ToyTrainer" not in content
         assert load_release(out).method == "toy"
         logs = sorted(path.name.split("-")[0] for path in files if path.suffix in (".out", ".err"))
         seen.append(logs)

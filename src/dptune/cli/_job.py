@@ -1,8 +1,8 @@
 """A tuning job as a TOML file says it: data, model, space, method, budget.
 
-Keeps the sections as plain values, which the vault stores so that
-``dptune resume`` finds the same job again. Reading a job must never touch records: data is loaded by
-:func:`load_data` alone.
+Keeps the sections as plain values and the folder of the file, which the vault stores so that ``dptune resume`` finds
+the same job again, with its own loader and trainer, from wherever it is called. Reading a job must never touch records:
+data is loaded by :func:`load_data` alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 import tomllib
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from dptune.executors import Executor, Processes
 from dptune.methods import Budget
 from dptune.training import Dataset, load
 
-__all__ = ["SECTIONS", "Job", "attribute", "load_data", "make_budget", "make_executor", "public_records", "read_job"]
+__all__ = ["SECTIONS", "Job", "load_data", "make_budget", "make_executor", "public_records", "read_job"]
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "data": (
@@ -61,9 +61,10 @@ _BENCHMARKS = ("digits", "mnist", "fashion-mnist", "adult", "imdb")
 
 @dataclass(frozen=True)
 class Job:
-    """The sections, checked for names that do not exist."""
+    """The sections, checked for names that do not exist, and the folder of the job's own modules."""
 
     sections: dict[str, dict[str, Any]]
+    folder: str | None = None
 
     def __post_init__(self) -> None:
         for name, fields in self.sections.items():
@@ -91,7 +92,33 @@ class Job:
         """The same job with fields set, where they are not None."""
         given = {key: value for key, value in fields.items() if value is not None}
         merged = {**self.sections.get(section, {}), **given}
-        return Job({**self.sections, section: merged}) if given else self
+        return replace(self, sections={**self.sections, section: merged}) if given else self
+
+    def describe(self) -> dict[str, Any]:
+        """What the vault keeps, for :meth:`from_stored`."""
+        return {"sections": self.sections, "folder": self.folder}
+
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> Job:
+        """The job that a vault keeps; one of an earlier version has sections alone."""
+        if set(stored) == {"sections", "folder"}:
+            return cls(stored["sections"], stored["folder"])
+        return cls(stored)
+
+    def attribute(self, text: str, what: str) -> Any:
+        """What the job calls ``module:name``, from its own folder or from what is installed. Imports, so runs, code."""
+        if self.folder is not None and self.folder not in sys.path:
+            sys.path.insert(0, self.folder)  # workers get the same list
+        module, _, name = str(text).partition(":")
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (Exception, SystemExit) as error:
+            said = isinstance(error, ImportError | AttributeError)  # any other text may quote records
+            reason = str(error) if said else type(error).__name__
+            raise InvalidInput(
+                f"The {what} {text!r} cannot be imported ({reason}) from {self.folder or 'what is installed'}; write "
+                "'module:name'."
+            ) from None
 
 
 def read_job(path: Path | None) -> Job:
@@ -104,22 +131,12 @@ def read_job(path: Path | None) -> Job:
         raise InvalidInput(f"The job {path} cannot be read ({error.strerror}).") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"The job {path} is no TOML: {error}.") from None
-    job = Job(sections)
+    job = Job(sections, str(path.parent.absolute()))
     for section, field in (("data", "file"), ("data", "validation"), ("run", "ledger"), ("run", "rehearsal")):
         value = job.get(section, field)
         if isinstance(value, str) and value not in ("test", "private"):
             job = job.with_fields(section, **{field: str((path.parent / value).absolute())})
-    if job.get("data", "loader") or job.get("model", "trainer"):
-        sys.path.insert(0, str(path.parent.absolute()))
     return job
-
-
-def attribute(text: str, what: str) -> Any:
-    module, _, name = str(text).partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidInput(f"The {what} {text!r} cannot be imported ({error}); write 'module:name'.") from None
 
 
 def _arrays(path: str, job: Job, *, public: bool) -> Dataset:
@@ -168,8 +185,8 @@ def load_data(job: Job) -> tuple[Any, Dataset | None]:
     validation, public = job.get("data", "validation"), job.get("data", "kind", "private") == "public"
     if loader is not None:
         try:
-            return attribute(loader, "loader")(), None
-        except Exception as error:  # what it says may quote records
+            return job.attribute(loader, "loader")(), None
+        except (Exception, SystemExit) as error:  # what it says may quote records
             if isinstance(error, InvalidInput):
                 raise
             raise InvalidInput(f"The loader {loader!r} failed ({type(error).__name__}).") from None

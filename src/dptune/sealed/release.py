@@ -11,17 +11,14 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
-import io
 import json
 import os
-import pickle
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dptune.errors import Corrupt, InvalidInput
+from dptune.executors.models import is_arrays, open_model
 from dptune.sealed._files import plain, private_folder, remove_tree, storage_errors, sync_folder, sync_tree
 from dptune.sealed.statement import Facts, statement_markdown
 
@@ -61,10 +58,9 @@ class Release:
             content = (self.path / name).read_bytes()
         if hashlib.sha256(content).hexdigest() != self.details.get("model_sha256"):
             raise Corrupt(f"The model in {self.path} is not the one that was released. Copy the release again.")
-        if name.endswith(".npz"):
-            with np.load(io.BytesIO(content)) as arrays:
-                return dict(arrays)
-        return pickle.loads(content)
+        if name.endswith(".npz") and not is_arrays(content):
+            raise Corrupt(f"{self.path / name} is no file of arrays. Take the release from where it was published.")
+        return open_model(content)
 
 
 def public_time(text: str) -> datetime.datetime:
@@ -77,17 +73,8 @@ def public_time(text: str) -> datetime.datetime:
 
 
 def _model_file(model: bytes) -> tuple[str, bytes]:
-    """Arrays by name become an .npz without times in it; any other model stays a pickle."""
-    loaded = None
-    with contextlib.suppress(Exception):  # a class that only workers can import stays what it is
-        loaded = pickle.loads(model)
-    if isinstance(loaded, dict) and loaded and all(isinstance(v, np.ndarray) for v in loaded.values()):
-        plain = {str(name): value for name, value in loaded.items() if value.dtype != object}
-        if len(plain) == len(loaded):
-            buffer = io.BytesIO()
-            np.savez(buffer, allow_pickle=False, **plain)
-            return "model.npz", buffer.getvalue()
-    return "model.pickle", model
+    """The name of a packed model's file. It is not opened here: a pickle may run code of the worker that made it."""
+    return ("model.npz" if is_arrays(model) else "model.pickle"), model
 
 
 def set_times(moment: datetime.datetime, *paths: Path) -> None:
