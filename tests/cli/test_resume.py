@@ -92,7 +92,7 @@ def _stopped(job: Path, out: Path, cwd: Path, number: signal.Signals) -> str:
     printed, complained = process.communicate()
     assert printed == ""
     assert ledger.status("icu").charges == 1
-    return complained
+    return str(complained)
 
 
 def test_a_job_with_code_of_its_own_is_resumed_from_any_folder(tmp_path: Path) -> None:
