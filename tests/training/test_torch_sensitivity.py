@@ -135,7 +135,7 @@ def supported() -> dict[str, nn.Module]:
 def test_engine_b(name: str, mode: str) -> None:
     module, sums = supported()[name], secure if mode == "secure" else fast
     chosen, data = "auto" if mode == "secure" else mode, records(FEATURES, CLASSES)
-    if mode == "vmap" and name in {"untraceable", "lstm", "gru"}:
+    if mode == "vmap" and name in {"untraceable", "gru"}:
         with pytest.raises(InvalidInput, match="no per-record gradients"):
             TorchEngine(module, mode="vmap").bind(data)
         return

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +87,14 @@ class Holdout:
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel:
-    """A model description with its trained parameters, in the order of the engine that trained them."""
+    """A model description with its trained parameters, in the order of the engine that trained them.
+
+    ``judges_each_record_alone`` is a promise to those who count right answers on private records: the outputs for a row
+    are the same bits whatever rows it is given with, however many and in whatever order. Models without it are judged
+    one record at a time.
+    """
+
+    judges_each_record_alone: ClassVar[bool] = True
 
     description: Mlp | Cnn
     parameters: Floats
