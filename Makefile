@@ -17,7 +17,7 @@ test: $(VENV)/.dev lint types
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-all: $(VENV)/.dev lint types
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --hypothesis-profile=explore
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -2,7 +2,8 @@
 
 Run ``python benchmarks/golden.py --write FILE`` with the code as it was and ``--compare FILE`` with the code as it is,
 on one machine: everything is compared to the last digit, and new keys may appear. What is stored in
-``tests/golden.json`` was made by ``--write``; the test compares with it to nine digits, since libraries round differently elsewhere.
+``tests/golden.json`` was made by ``--write``; the test compares with it to nine digits, since libraries
+round differently elsewhere.
 """
 
 from __future__ import annotations

@@ -1,13 +1,84 @@
-"""Where the tests find the benchmark files, if they are there."""
+"""What all tests share: surroundings that are the same everywhere, how property tests draw, memory that nobody wrote,
+filled with ``--poison``, and where the benchmark files are, if they are there.
 
+``np.empty`` often returns zeros, so code that reads what it did not write passes most of the time. With
+``--poison nan`` or ``--poison huge`` such memory is never harmless.
+"""
+
+# ruff: noqa: E402 - the surroundings come before what reads them when it is imported
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+_ROOT = Path(__file__).resolve().parents[1]
+
+# One numerical thread for a process, as dptune's workers have it. Two of pytest's workers with two threads each wait
+# for one another on two processors, and for minutes beside a busy neighbour.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_name] = "1"
+# What a person's shell says must not change what tests see: width and colours of tables, language.
+for _name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "LINES"):
+    os.environ.pop(_name, None)
+os.environ.update(COLUMNS="120", TERM="xterm", LC_ALL="C.UTF-8")
+# Processes that tests start find the tests' toys, wherever pytest was started.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+import hypothesis
+import numpy as np
 import pytest
 
-_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
+# The default suite tries the same examples every time: a change is judged by what it changed, not by a draw. New
+# examples are explored by `make test-all` (--hypothesis-profile=explore); what they find is kept as an @example.
+# Neither profile looks at a clock: a busy machine is no failure.
+_UNTIMED: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [hypothesis.HealthCheck.too_slow],
+    "print_blob": True,
+    "database": None,
+}
+hypothesis.settings.register_profile("repeat", derandomize=True, **_UNTIMED)
+hypothesis.settings.register_profile("explore", derandomize=False, **_UNTIMED)
+hypothesis.settings.load_profile("repeat")
+
+_BESIDE = _ROOT.parent / "shared" / "data"
+_BYTES = {"nan": 0xFF, "huge": 0x7F}  # four or eight of them are a NaN, or 3.4e38 and 1.4e306
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--poison", choices=sorted(_BYTES), help="fill numpy.empty and numpy.empty_like with this")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    kind = config.getoption("--poison")
+    if kind:
+        for name in ("empty", "empty_like"):
+            setattr(np, name, poisoned(getattr(np, name), kind))
+        # Processes that tests start: glibc writes the complement of this, the bytes of "huge", into what malloc gives.
+        # It knows no NaN: their complement, zero, switches it off.
+        os.environ["MALLOC_PERTURB_"] = str(0xFF ^ _BYTES["huge"])
+
+
+def poisoned(make: Callable[..., Any], kind: str) -> Callable[..., Any]:
+    """The same function, but arrays of numbers are full of poison: whole numbers are -1, or huge, too."""
+
+    def filled(*given: Any, **named: Any) -> Any:
+        array = make(*given, **named)
+        if array.dtype.kind in "fciu":
+            array.fill(np.frombuffer(bytes([_BYTES[kind]] * array.itemsize), array.dtype)[0])
+        return array
+
+    return filled
+
+
+@pytest.fixture(params=sorted(_BYTES))
+def poison(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Memory that nobody wrote is full of NaN, or of huge numbers, for one test."""
+    for name in ("empty", "empty_like"):
+        monkeypatch.setattr(np, name, poisoned(getattr(np, name), request.param))
+    return str(request.param)
 
 
 @pytest.fixture

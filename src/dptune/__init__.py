@@ -25,13 +25,14 @@ from dptune.methods import (
     Adaptive,
     Budget,
     NoisyBest,
+    PrivateValidation,
     RandomStopping,
     Subset,
     Threshold,
     Vote,
 )
 from dptune.planner import tune
-from dptune.sealed import run
+from dptune.sealed import Ledger, load_release, resume, run
 from dptune.spaces import Choice, Float, Int, Space
 from dptune.training.trainer import trainer
 
@@ -51,10 +52,12 @@ __all__ = [
     "Geometric",
     "Int",
     "Laplace",
+    "Ledger",
     "Logarithmic",
     "NegativeBinomial",
     "NoisyBest",
     "Poisson",
+    "PrivateValidation",
     "PureDp",
     "RandomStopping",
     "Space",
@@ -63,8 +66,10 @@ __all__ = [
     "Vote",
     "compose",
     "disjoint",
+    "load_release",
     "mixture",
     "parallel",
+    "resume",
     "run",
     "select",
     "select_adaptive",

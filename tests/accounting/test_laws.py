@@ -37,7 +37,7 @@ from dptune.accounting import (
 )
 
 GENERATE = (Phase.explicit, Phase.generate)  # no shrinking: an example here is readable, and pricing takes time
-LAWFUL = settings(max_examples=12, deadline=None, derandomize=True, database=None, phases=GENERATE)
+LAWFUL = settings(max_examples=12, phases=GENERATE)
 FEW = settings(LAWFUL, max_examples=3)
 E = np.array([-6.0, -2.0, -0.7, -0.1, 0.0, 0.05, 0.3, 0.9, 1.7, 3.0, 5.0, 9.0])
 DELTAS = (0.3, 1e-2, 1e-5, 1e-9)

@@ -54,7 +54,7 @@ def test_small_deltas_agree_with_the_published_conversion(slope: float, delta: f
 
 
 @given(st.floats(1e-4, 2.0), st.floats(0.0, 8.0))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_gaussian_on_the_line_is_below(slope: float, e: float) -> None:
     gaussian = Gdp(math.sqrt(2.0 * slope))
     line = RenyiLine(slope, ORDERS)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
+from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 from scipy.optimize import brentq
 
 from dptune.accounting import (
@@ -323,3 +324,7 @@ def test_ours_is_never_above_koskela_kulkarni(fraction: float) -> None:
             for name in ("theorem4", "theorem6", "theorem4_exact", "theorem6_exact"):
                 epsilon = bounds[f"koskela_kulkarni_{name}"].epsilon
                 assert epsilon is None or ours <= epsilon + 1e-6, (name, str(runs), variant)
+
+
+def test_the_usual_orders_are_those_of_dp_accounting() -> None:
+    assert list(ORDERS) == list(DEFAULT_RDP_ORDERS)

@@ -36,7 +36,7 @@ def _simulated_rounds(steps: int) -> int:
 
 
 @given(st.integers(0, 5000))
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 def test_rounds_match_the_step_rule(steps: int) -> None:
     rounds = ElasticRounds(0.0, 1.0 / 5000)
     best = steps / 5000

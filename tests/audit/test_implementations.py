@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -17,11 +17,11 @@ import pytest
 
 from dptune.accounting import Geometric, Poisson
 from dptune.audit._inline import InlineSession, Runner
-from dptune.audit._targets_choice import discrete_gaussian, discrete_laplace, flipped, sparse
-from dptune.audit._targets_methods import noisy_best, vote
+from dptune.audit._targets_methods import vote
 from dptune.audit._targets_runner import failures, observed_runs, stopping
 from dptune.audit._targets_training import final_model, tiny_engine, watched_iterates
-from dptune.audit.implementations import Target, check, fits_law
+from dptune.audit.implementations import check, fits_law
+from dptune.audit.targets import TARGETS
 from dptune.executors.base import Result, Task
 from dptune.methods import voting
 from dptune.methods.exact import Bits
@@ -35,26 +35,14 @@ from dptune.training.numpy_engine import NumpyEngine
 LAW = Poisson(5)  # a law with memory
 
 
-TARGETS: dict[str, Callable[[], Target]] = {
-    "discrete Gaussian": discrete_gaussian,
-    "discrete Laplace": discrete_laplace,
-    "permute-and-flip": flipped,
-    "sparse vector": sparse,
-    "vote": vote,
-    "noisy best": noisy_best,
-    "final model": final_model,
-    "all iterates": watched_iterates,
-    "random stopping": stopping,
-    "failures": failures,
-}
+REAL = {"sealed runs", "federated ballot", "federated vote"}  # have tests of their own
+INLINE = [name for name in TARGETS if name not in REAL]
 
 
-FEWER = {"vote": 100, "noisy best": 100, "random stopping": 200}  # games of a repetition where they are slow
-
-
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", INLINE)
 def test_the_code_as_it_is_holds(name: str) -> None:
-    found = check(TARGETS[name](), 2 * FEWER.get(name, 500), seed=1)
+    target = TARGETS[name]
+    found = check(target.make(), target.games, seed=1)
     assert not found.caught, str(found)
 
 
@@ -63,10 +51,10 @@ def test_the_number_of_runs_follows_its_law_through_interruptions() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", INLINE)
 def test_a_hundred_repetitions_accuse_nobody(name: str) -> None:
     """A hundred checks: correct code fails this test with probability at most one in ten thousand."""
-    target, games = TARGETS[name](), FEWER.get(name, 400)
+    target, games = TARGETS[name].make(), TARGETS[name].games // 2
     assert not [str(found) for seed in range(100, 200) if (found := check(target, games, seed)).caught]
 
 

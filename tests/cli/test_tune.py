@@ -191,7 +191,7 @@ def test_an_edited_plan_is_refused(
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n")) == ("", 1)
     assert "states a cost of epsilon 0.00980098, but its settings cost 1.9" in said.err
-    database = tmp_path / "run" / "vault" / "run.db"
+    database = tmp_path / "run" / "vault" / "inside" / "run.db"
     with contextlib.closing(sqlite3.connect(database)) as connection, connection:
         terms = json.loads(connection.execute("SELECT value FROM facts WHERE name = 'terms'").fetchone()[0])
         terms["plan"]["cost"] = {"cost": "pure", "epsilon": 0.01}
@@ -204,15 +204,34 @@ def test_an_edited_plan_is_refused(
     assert ledger.head == before
 
 
+STILL = """
+import signal, sys
+from pathlib import Path
+from dptune.cli import main
+from dptune.sealed import Vault
+begun, begin = Path(sys.argv.pop(1)), Vault.begin
+
+def still(self, *trials):
+    begin(self, *trials)
+    begun.touch()
+    signal.pause()
+
+Vault.begin = still
+main()
+"""
+
+
 def test_a_job_that_was_killed_is_resumed(
     job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job.write_text(JOB.replace("steps = 20", "steps = 4000").replace("geometric:3", "tnb:1,3"))
-    out = tmp_path / "run"
-    command = [sys.executable, "-c", "from dptune.cli import main; main()", "tune", str(job), "--out", str(out)]
+    """Cut off when its first training has begun; it stands still there, so that it cannot be over before the kill."""
+    job.write_text(JOB.replace("geometric:3", "tnb:1,3"))
+    out, begun = tmp_path / "run", tmp_path / "begun"
+    command = [sys.executable, "-c", STILL, str(begun), "tune", str(job), "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while process.poll() is None and ledger.status("digits").charges == 0:
+    while process.poll() is None and not begun.exists():
         time.sleep(0.05)
+    assert begun.exists(), process.communicate()
     os.kill(process.pid, signal.SIGKILL)
     printed, complained = process.communicate()
     assert (printed, complained) == (b"", b"")
@@ -220,7 +239,7 @@ def test_a_job_that_was_killed_is_resumed(
     shown = _json(capsys, "resume", str(out))
     assert shown["epsilon"] <= 2.0
     assert ledger.status("digits").charges == 1
-    with contextlib.closing(sqlite3.connect(out / "vault" / "run.db")) as database:
+    with contextlib.closing(sqlite3.connect(out / "vault" / "inside" / "run.db")) as database:
         rows = database.execute("SELECT count(*), count(DISTINCT number) FROM outcomes").fetchone()
     assert rows[0] == rows[1] >= 1
 
@@ -394,14 +413,14 @@ def test_a_damaged_run_folder_is_one_line(
         out = tmp_path / damage
         shutil.copytree(tmp_path / "run", out)
         shutil.rmtree(out / "release")
-        with contextlib.closing(sqlite3.connect(out / "vault" / "run.db")) as connection, connection:
+        with contextlib.closing(sqlite3.connect(out / "vault" / "inside" / "run.db")) as connection, connection:
             connection.execute("UPDATE facts SET value = '\"open\"' WHERE name = 'state'")
             if damage == "terms":
                 connection.execute("UPDATE facts SET value = '{}' WHERE name = 'terms'")
         if damage == "run.db":
-            (out / "vault" / "run.db").write_bytes(b"damaged" * 5000)
+            (out / "vault" / "inside" / "run.db").write_bytes(b"damaged" * 5000)
         if damage == "secret":
-            (out / "vault" / "secret").write_bytes(b"short")
+            (out / "vault" / "inside" / "secret").write_bytes(b"short")
         capsys.readouterr()
         assert main(["resume", str(out)]) == 2
         said = capsys.readouterr()

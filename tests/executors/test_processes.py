@@ -10,16 +10,21 @@ import sys
 import textwrap
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.sealed.toy import DATA, StackingTrainer, ToyTrainer
+from tests.executors.fragile import Fragile, KillsOnce
+from tests.sealed.toy import DATA, StackingTrainer, ToyTrainer, toy_plan
 
-from dptune.errors import InvalidInput
+from dptune.accounting import Cost, Gdp
+from dptune.errors import InvalidInput, Stopped
 from dptune.executors import Processes, Result, Session, Task, Work
 from dptune.methods.trial import Trial
+from dptune.sealed import run
 
 
 def _work(vault: Path, trainer: Any) -> Work:
@@ -46,7 +51,9 @@ class Looking:
         return {name: os.environ[name] for name in names} | {"cwd": str(Path.cwd())}, 1.0
 
 
-def test_a_worker_has_one_thread_and_lives_in_the_vault(tmp_path: Path) -> None:
+def test_a_worker_has_one_thread_and_lives_in_the_vault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.setenv(name, "2")
     session = Processes(1).open(_work(tmp_path, Looking()))
     session.submit(_task(0))
     result = _next(session)
@@ -92,8 +99,92 @@ def test_a_worker_that_dies_with_several_tasks_loses_those_that_it_had_not_answe
     session.close()
 
 
+def test_a_worker_killed_while_it_starts_again_is_a_death_of_its_trials(tmp_path: Path) -> None:
+    """Starts 0 and 3 get ready, 1 and 2 are killed on the way: two deaths more, then the run goes on."""
+    data = Fragile(str(tmp_path / "arrivals"), (1, 2))
+    trainer = KillsOnce(str(tmp_path / "killed"))
+    session = Processes(1).open(Work(trainer, data, b"k" * 32, tmp_path))
+    seen = []
+    for index in range(4):
+        session.submit(_task(index, x=1.5))
+        result = _next(session)
+        seen.append((result.index, result.died, result.score))
+    session.close()
+    assert seen == [(0, True, -np.inf), (1, True, -np.inf), (2, True, -np.inf), (3, False, 1.5)]
+    assert len((tmp_path / "arrivals").read_bytes()) == 4
+
+
+def test_workers_that_never_start_again_stop_the_run_with_advice(tmp_path: Path) -> None:
+    data = Fragile(str(tmp_path / "arrivals"), tuple(range(1, 100)))
+    trainer = KillsOnce(str(tmp_path / "killed"))
+    (tmp_path / "run" / "vault").mkdir(parents=True)
+    session = Processes(1).open(Work(trainer, data, b"k" * 32, tmp_path / "run" / "vault"))
+    for index in range(5):
+        session.submit(_task(index, x=1.5))
+        assert _next(session).died
+    with pytest.raises(Stopped, match=f"5 times in a row.*stays charged.*'dptune resume {tmp_path / 'run'}'"):
+        session.submit(_task(5, x=1.5))
+    session.close()
+
+
+def test_a_worker_that_was_killed_while_idle_is_nobodys_death(tmp_path: Path) -> None:
+    session = Processes(1).open(_work(tmp_path, ToyTrainer()))
+    worker = session.workers[0]  # type: ignore[attr-defined] # of this executor
+    worker.process.kill()
+    worker.process.wait()
+    session.submit(_task(0, x=1.5))
+    assert _next(session).score > 0
+    session.close()
+
+
+class Trap:
+    """A model whose pickle runs code when it is opened."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (Path(self.path),)
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """A trainer whose model, and whose words to the driver, run code in whoever unpickles them."""
+
+    path: str
+    writes: bool = False
+
+    def cost(self, params: Mapping[str, Any]) -> Cost:
+        return Gdp(0.5)
+
+    def fit(self, params: Mapping[str, Any], data: Any, rng: Any) -> tuple[Any, float]:
+        if self.writes:
+            channel = Connection(int(sys.argv[sys.argv.index("--descriptor") + 1]))
+            channel.send_bytes(pickle.dumps(Trap(self.path)))
+        return Trap(self.path), 1.0
+
+
+def test_the_driver_opens_nothing_that_a_worker_made(tmp_path: Path) -> None:
+    """A model that is a trap is trained, stored and released; it springs for whoever opens the release."""
+    sprung = tmp_path / "sprung"
+    plan = toy_plan(count=2)
+    release = run(plan, Hostile(str(sprung)), DATA, out=tmp_path / "run", executor=Processes(1))
+    assert release.details["model"] == "model.pickle"
+    assert not sprung.exists()
+    assert release.model is None  # what touch() returns
+    assert sprung.exists()
+
+
+def test_a_pickle_in_place_of_an_answer_is_a_death(tmp_path: Path) -> None:
+    session = Processes(1).open(_work(tmp_path, Hostile(str(tmp_path / "sprung"), writes=True)))
+    session.submit(_task(0, x=1.5))
+    assert _next(session).died
+    session.close()
+    assert not (tmp_path / "sprung").exists()
+
+
 def test_at_most_as_many_tasks_as_workers(tmp_path: Path) -> None:
-    session = Processes(1).open(_work(tmp_path, ToyTrainer(seconds=5)))
+    session = Processes(1).open(_work(tmp_path, ToyTrainer(seconds=3600)))
     session.submit(_task(0, x=1.2))
     with pytest.raises(InvalidInput, match="busy"):
         session.submit(_task(1, x=1.2))
@@ -105,13 +196,13 @@ OWNER = textwrap.dedent("""
     import sys, time
     from pathlib import Path
     from dptune.executors import Processes, Task, Work
-    from dptune.methods.base import Trial
+    from dptune.methods import Trial
     from tests.sealed.toy import DATA, ToyTrainer
-    session = Processes(2).open(Work(ToyTrainer(seconds=60), DATA, b"k" * 32, Path(sys.argv[1])))
+    session = Processes(2).open(Work(ToyTrainer(seconds=3600), DATA, b"k" * 32, Path(sys.argv[1])))
     for index in range(2):
         session.submit(Task(index, Trial(index, {"x": 1.5}).to_json()))
     print(*(worker.process.pid for worker in session.workers), flush=True)
-    time.sleep(60)
+    time.sleep(3600)
 """)
 
 
@@ -131,7 +222,7 @@ def test_workers_die_with_their_owner(tmp_path: Path) -> None:
     os.kill(owner.pid, signal.SIGKILL)
     owner.wait()
     owner.stdout.close()
-    until = time.monotonic() + 20
+    until = time.monotonic() + 300
     while any(_alive(pid) for pid in pids) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(_alive(pid) for pid in pids)

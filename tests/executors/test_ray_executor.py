@@ -18,10 +18,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.sealed.toy import DATA, StackingTrainer, ToyTrainer, toy_plan
+from tests.sealed.toy import DATA, StackingTrainer, ToyTrainer, held, toy_plan
 
 from dptune.errors import InvalidInput
 from dptune.executors import Processes
@@ -29,7 +30,8 @@ from dptune.sealed import load_release, read_vault, run
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 
-from dptune.executors.ray import Ray  # noqa: E402 - after the skip
+from dptune.executors._noise import Keys  # noqa: E402 - after the skip
+from dptune.executors.ray import Ray, _Cluster  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -63,10 +65,37 @@ def test_same_seed_same_winner_on_either_executor(tmp_path: Path) -> None:
     assert there.details["replay"] == "exact"
 
 
+class _Method:
+    """Stands for an actor's method: keeps what is handed to Ray."""
+
+    def __init__(self, seen: list[Any]) -> None:
+        self.remote = lambda *arguments: seen.append(arguments)
+
+
+def test_only_public_things_are_handed_to_ray() -> None:
+    """What Ray carries may be read by whoever listens: an address, a port, a public key, a name drawn for it."""
+    seen: list[Any] = []
+    actor = SimpleNamespace(remote=lambda: SimpleNamespace(work=_Method(seen)))
+    cluster = _Cluster(SimpleNamespace(remote=lambda **options: lambda kind: actor), owned=False, count=2)
+    driver = Keys.new()
+    cluster.place("10.0.0.1", 4000, driver.public)
+    assert seen == [("10.0.0.1", 4000, driver.public, f"{cluster.label}-{place}") for place in range(2)]
+
+
 def _workers() -> list[int]:
-    """Processes that train for actors, on this machine."""
+    """Processes that train for actors of this process's cluster: other tests may run beside."""
     listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return [int(line.split()[0]) for line in listing.splitlines() if "dptune.executors._worker --host" in line]
+    found = [int(line.split()[0]) for line in listing.splitlines() if "dptune.executors._worker --host" in line]
+    return [pid for pid in found if os.getpid() in _ancestors(pid)]
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    while pid > 1:
+        yield pid
+        try:
+            pid = _parent(pid)
+        except FileNotFoundError:  # it has ended
+            return
 
 
 def _parent(pid: int) -> int:
@@ -75,10 +104,10 @@ def _parent(pid: int) -> int:
 
 def _finished(run_folder: Path) -> int:
     """How many trials are over, as the vault knows."""
-    database = run_folder / "vault" / "run.db"
+    database = run_folder / "vault" / "inside" / "run.db"
     if not database.exists():
         return 0
-    with contextlib.closing(sqlite3.connect(database)) as connection:
+    with contextlib.closing(sqlite3.connect(database, timeout=60)) as connection:
         return int(connection.execute("SELECT count(*) FROM outcomes").fetchone()[0])
 
 
@@ -102,17 +131,20 @@ def test_a_worker_killed_in_the_middle_changes_nothing(tmp_path: Path, victim: s
     plan = toy_plan(count=12)
     calm = run(plan, ToyTrainer(), DATA, out=tmp_path / "calm", executor=Processes(2), **options)
     killed: list[int] = []
+    gate, free = tmp_path / "gate", 3  # the run cannot be over before the kill
 
     def kill() -> None:
-        while _finished(tmp_path / "shaken") < 3:
+        while not held(gate, free) or _finished(tmp_path / "shaken") < free:
             time.sleep(0.1)
         pid = _workers()[0]
         killed.append(pid if victim == "worker" else _parent(pid))
         os.kill(killed[0], signal.SIGKILL)
+        gate.touch()
 
     killer = threading.Thread(target=kill)
     killer.start()
-    shaken = run(plan, ToyTrainer(seconds=1.0), DATA, out=tmp_path / "shaken", executor=Ray(2), **options)
+    trainer = ToyTrainer(gate=str(gate), before_gate=free)
+    shaken = run(plan, trainer, DATA, out=tmp_path / "shaken", executor=Ray(2), **options)
     killer.join()
     assert killed
     assert shaken.params == calm.params
@@ -143,6 +175,12 @@ def _ran_alone(name: str) -> bool:
     assert done.returncode == 0, done.stdout[-4000:]
     assert "1 passed" in done.stdout
     return True
+
+
+def _announced() -> list[bytes]:
+    """Names under which actors left something in Ray's key-value store."""
+    store = importlib.import_module("ray.experimental.internal_kv")
+    return list(store._internal_kv_list(b"dptune-"))
 
 
 def _tables() -> dict[str, Any]:
@@ -201,6 +239,7 @@ def test_ray_sees_the_same_whatever_the_number_of_trials(tmp_path: Path, short: 
         try:
             out = tmp_path / place
             run(toy_plan(count=count), ToyTrainer(shout=True), DATA, out=out, executor=Ray(2))
+            assert _announced() == []  # public keys, taken back at the end
             tables.append(_tables())
         finally:
             ray.shutdown()
@@ -211,6 +250,8 @@ def test_ray_sees_the_same_whatever_the_number_of_trials(tmp_path: Path, short: 
         for score in scores:
             forms = [repr(score).encode(), struct.pack("<d", score), struct.pack("<f", score)]
             assert not any(form in content for form in forms)
+        assert DATA[1:].tobytes() not in content
+        assert b"ToyTrainer" not in content
         assert load_release(out).method == "toy"
         logs = sorted(path.name.split("-")[0] for path in files if path.suffix in (".out", ".err"))
         seen.append(logs)

@@ -67,6 +67,13 @@ def test_a_candidate_that_fails_ranks_last() -> None:
     assert math.isnan(losses[1])
 
 
+def test_a_training_that_exits_is_a_bad_loss_too() -> None:
+    def leave(candidate: Mapping[str, Any]) -> float:
+        raise SystemExit(3)
+
+    assert math.isnan(losses_of([{"lr": 0.5}], leave, lambda model: model)[0])
+
+
 class _Run(NamedTuple):
     model: float
     score: float

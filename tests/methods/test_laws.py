@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, chi2_contingency, chisquare
 
 from dptune.accounting import Binomial, Gaussian, Geometric, Logarithmic, NegativeBinomial, Poisson, Runs
-from dptune.accounting.shards import ElasticRounds
+from dptune.accounting.shards import ElasticRounds, ElasticStep
+from dptune.judging import correct
 from dptune.methods import (
     Adaptive,
     Budget,
@@ -35,13 +36,12 @@ from dptune.methods import (
     Vote,
 )
 from dptune.methods._machinery.projection import project
-from dptune.methods.execute import correct, fit_trial
+from dptune.methods.execute import fit_trial
 from dptune.methods.parts import ALL, Client, Coin, DataPart, Shard, records
 from dptune.methods.plan import Plan
 from dptune.methods.random_stopping import StoppingPlan
 from dptune.methods.subset import SubsetPlan
 from dptune.methods.surrogate import register_rule
-from dptune.methods.threshold import Elastic
 from dptune.methods.trial import Outcome, Trial
 from dptune.methods.voting import VoteSearch
 from dptune.spaces import Float, Space
@@ -296,7 +296,7 @@ def test_the_sparse_threshold_is_one_sparse_vector() -> None:
 @pytest.mark.parametrize("best", [0.0, 0.03, 0.5, 0.77, 0.999, 1.0])
 @pytest.mark.parametrize("granularity", [0.02, 0.1])
 def test_rounds_without_noise_are_the_formula(best: float, granularity: float) -> None:
-    elastic, rounds = Elastic(0.0, granularity), 0
+    elastic, rounds = ElasticStep(0.0, granularity), 0
     while elastic.step:
         elastic.answer(elastic.proposal() <= best + 1e-12)
         rounds += 1
@@ -397,8 +397,8 @@ class Seen:
     def __init__(self, data: Any) -> None:
         self.data = data
 
-    def correct(self, data: Any) -> float:
-        return float((data % 2 == 0).sum())
+    def correct(self, data: Any) -> Any:
+        return data % 2 == 0
 
 
 def test_subset_trains_and_validates_on_disjoint_records_and_scales_the_rate() -> None:
@@ -453,11 +453,10 @@ def test_private_scores_are_noised_counts() -> None:
 
 
 class Split(Sums):
-    """Candidate 0 gets every record right, candidate 1 all but four."""
+    """Candidate 0 gets every record right, candidate 1 all but those that are 1."""
 
     def fit(self, params: dict[str, Any], data: Any, rng: Any) -> tuple[Any, float]:
-        right = Judged(lambda held: max(0, len(held) - 4) if params["x"] else len(held))
-        return right, math.nan
+        return Judged(lambda held: (held == 0) | (params["x"] == 0)), math.nan
 
 
 def test_the_winner_by_private_scores_has_the_law_of_two_noisy_counts() -> None:
@@ -471,9 +470,11 @@ def test_the_winner_by_private_scores_has_the_law_of_two_noisy_counts() -> None:
     difference, apart = np.convolve(pmf, pmf), np.arange(-100, 101)  # of two independent noises, which is symmetric
     better = float(difference[apart < 4].sum() + 0.5 * difference[apart == 4].sum())
     law = {0: 0.25 + 0.5 * better, 1: 0.25 + 0.5 * (1.0 - better)}  # both runs 0, both 1, or one of each
-    data, seen = np.arange(400), Counter[int]()
+    seen = Counter[int]()
     for seed in range(1500):
         source = SeededRandomness(seed)
+        data = np.zeros(30, dtype=int)
+        data[records(DataPart((Coin(0.5, True, "validation"),)), np.arange(30), source)[:4]] = 1
         trained = {t.index: fit_trial(Split(), t, data, source)[1] for t in plan.start(source).ask()}
         _, selection = drive(plan, source, lambda trial, known=trained: known[trial.index])  # type: ignore[misc]
         seen[selection.params["x"]] += 1
@@ -481,7 +482,7 @@ def test_the_winner_by_private_scores_has_the_law_of_two_noisy_counts() -> None:
 
 
 class Judged:
-    """A model that judges every record by itself, or says how many it got right."""
+    """A model that judges every record by itself."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -497,9 +498,11 @@ class Judged:
         (lambda data: np.where(data < 3, 0.5, 0.0), 1.5),
         (lambda data: np.where(data < 3, np.nan, 1.0), 7),
         (lambda data: np.where(data < 3, 9.0, -9.0), 3),
-        (lambda data: 4, 4),
         (lambda data: 1e9, 10),
         (lambda data: math.nan, 0),
+        (lambda data: "yes", 0),
+        (lambda data: [0.5, 0.5], 0),
+        (lambda data: 0.5 if data[0] < 4 else None, 2),
         (lambda data: np.full(len(data), 0.1), 10 * math.floor(0.1 * 2**20) / 2**20),
     ],
 )

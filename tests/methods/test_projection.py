@@ -23,7 +23,7 @@ laws = st.integers(1, 60).flatmap(
 boxes = st.tuples(st.floats(0.01, 1 - 1e-6), st.floats(1 + 1e-6, 50))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(laws, boxes, st.sampled_from([0.0, 1e-3, 1.0, 1e3]))
 def test_never_leaves_the_box(law: tuple[list[float], list[float]], box: tuple[float, float], penalty: float) -> None:
     pi, pi0 = np.array(law[0]), np.array(law[1]) / np.sum(law[1])

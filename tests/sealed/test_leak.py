@@ -64,7 +64,6 @@ def _watch(folder: Path, runs: int, kind: str) -> Seen:
     environment = {
         **os.environ,
         **dict.fromkeys(("HOME", "TMPDIR", "TMP", "TEMP", "XDG_CACHE_HOME"), str(home)),
-        "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     command = [sys.executable, "-c", SCRIPT, str(out), str(ledger.path), _secret(runs).hex(), str(SCALE), kind]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.sealed import toy
-from tests.sealed.toy import DATA, MU, ToyTrainer, toy_plan
+from tests.sealed.toy import DATA, MU, ToyTrainer, cut_off, toy_plan
 
 from dptune.accounting import Gdp
 from dptune.errors import BudgetExceeded, Corrupt, DptuneError, InvalidInput, Stopped
@@ -123,7 +123,7 @@ def test_the_order_is_vault_then_charge_then_training(
 
     def created(cls: type[Vault], *args: Any) -> Any:
         made = create(cls, *args)
-        assert (made.path / "secret").stat().st_size == 32
+        assert (made.inside / "secret").stat().st_size == 64
         seen.append("vault")
         return made
 
@@ -163,8 +163,8 @@ def test_the_order_is_vault_then_charge_then_training(
 def test_at_release_the_secret_and_the_models_are_destroyed(tmp_path: Path) -> None:
     _go(toy_plan(count=2), ToyTrainer(), tmp_path / "run")
     vault = tmp_path / "run" / "vault"
-    assert not (vault / "secret").exists()
-    assert list((vault / "models").iterdir()) == []
+    assert not (vault / "inside" / "secret").exists()
+    assert list((vault / "inside" / "models").iterdir()) == []
     with pytest.raises(Corrupt, match="secret"):
         Vault.open(vault).randomness()
 
@@ -229,7 +229,7 @@ def test_file_times_are_the_public_time(tmp_path: Path, ledger: Ledger) -> None:
     _go(toy_plan(count=2), ToyTrainer(seconds=0.7), tmp_path / "run", ledger=ledger, dataset="icu")
     details = load_release(tmp_path / "run").details
     moment = datetime.datetime.fromisoformat(details["released"]).timestamp()
-    paths = [tmp_path / "run", tmp_path / "run" / "vault", *(tmp_path / "run").glob("release/**/*")]
+    paths = [tmp_path / "run", *(tmp_path / "run").glob("release/**/*")]
     assert {path.stat().st_mtime for path in paths} == {moment}
     receipt = ledger.receipt(details["ledger"]["charge"])
     assert receipt is not None
@@ -302,10 +302,8 @@ class _Elsewhere(ToyTrainer):
 
 def test_a_run_cannot_go_on_with_another_generator(tmp_path: Path) -> None:
     """Trials that were cut off are trained again from their seeds: other noise would be a second draw."""
-    _go(toy_plan(count=1), _Tagged(), tmp_path / "run")
-    vault = Vault.open(tmp_path / "run" / "vault")
-    assert vault.facts()["generator"] == "one"
-    vault.remember(state="open")  # as if it had been cut off
+    cut_off(toy_plan(count=1), _Tagged(), tmp_path / "run")
+    assert Vault.open(tmp_path / "run" / "vault").facts()["generator"] == "one"
     for other in (_Elsewhere(), ToyTrainer()):
         with pytest.raises(InvalidInput, match=r"noise by one, this install by (two|another): .* Continue it where"):
             resume(tmp_path / "run", other, DATA, executor=ONE)
@@ -359,7 +357,7 @@ def test_an_error_inside_the_seal_says_nothing(tmp_path: Path, ledger: Ledger, m
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
-    assert "secret score" in (tmp_path / "run" / "vault" / "stopped.txt").read_text()
+    assert "secret score" in (tmp_path / "run" / "vault" / "inside" / "stopped.txt").read_text()
     monkeypatch.undo()
     release = resume(tmp_path / "run", ToyTrainer(), DATA, executor=ONE)
     assert release.params["x"] > 0
@@ -383,7 +381,7 @@ def test_a_search_that_talks_is_not_heard(
     _go(toy_plan(count=3), ToyTrainer(), tmp_path / "run")
     assert capfd.readouterr() == ("", "")
     assert caplog.records == []
-    assert (tmp_path / "run" / "vault" / "output" / "search.log").read_text().count("told") == 6
+    assert (tmp_path / "run" / "vault" / "inside" / "output" / "search.log").read_text().count("told") == 6
 
 
 def test_refused_input_inside_a_search_says_nothing_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -450,7 +448,7 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_a_damaged_run_folder_is_one_line(tmp_path: Path) -> None:
     _go(toy_plan(count=1), ToyTrainer(), tmp_path / "run")
-    database = tmp_path / "run" / "vault" / "run.db"
+    database = tmp_path / "run" / "vault" / "inside" / "run.db"
     database.write_bytes(b"damaged" * 1000)
     with pytest.raises(DptuneError, match="vault") as caught:
         resume(tmp_path / "run", ToyTrainer(), DATA)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.sealed.toy import DATA, StackingTrainer, ToyTrainer, toy_plan
+from tests.sealed.toy import DATA, StackingTrainer, ToyTrainer, held, toy_plan
 
 from dptune.accounting import Poisson
 from dptune.errors import Stopped
@@ -221,18 +221,19 @@ def _workers() -> list[int]:
 
 
 def test_a_worker_killed_with_a_stack_under_way_changes_nothing(tmp_path: Path, calm: dict[int, float]) -> None:
-    sizes = tmp_path / "sizes"
+    sizes, gate = tmp_path / "sizes", tmp_path / "gate"
     killed: list[int] = []
 
     def kill() -> None:
-        while not sizes.exists():
+        while not held(gate):
             time.sleep(0.02)
         killed.extend(_workers())
         os.kill(killed[0], signal.SIGKILL)
+        gate.touch()
 
     killer = threading.Thread(target=kill)
     killer.start()
-    release = _go(StackingTrainer(stacked=str(sizes), slow=0.5), tmp_path / "run")
+    release = _go(StackingTrainer(stacked=str(sizes), gate=str(gate)), tmp_path / "run")
     killer.join()
     assert len(killed) == 1
     reading = read_vault(tmp_path / "run", "test")

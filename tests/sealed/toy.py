@@ -16,11 +16,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
 
 from dptune.accounting import Cost, Gdp, Geometric, select
+from dptune.executors import Result, Session, Task, Work
+from dptune.executors._worker import _train
 from dptune.methods.budget import Budget
 from dptune.methods.plan import Plan
 from dptune.methods.trial import Outcome, Randomness, Selection, Trial
+from dptune.sealed import run
 from dptune.spaces import Float, Space
 
 MU = 0.5
@@ -116,6 +120,21 @@ def toy_plan(
     return (ToyPlan if guaranteed else UnsafePlan)(Budget(epsilon, 1e-5), {"x": 0.0}, mu, count, final)
 
 
+def wait_at(gate: Path, free: int) -> None:
+    """Let the first ``free`` trainings through, the others when somebody makes this file."""
+    with gate.with_name(f"{gate.name}.begun").open("ab", buffering=0) as stream:
+        stream.write(b".")
+        place = stream.tell()
+    while place > free and not gate.exists():
+        time.sleep(0.01)
+
+
+def held(gate: Path, free: int = 0) -> bool:
+    """Whether a training waits at the gate."""
+    begun = gate.with_name(f"{gate.name}.begun")
+    return begun.exists() and begun.stat().st_size > free
+
+
 @dataclass(frozen=True)
 class ToyTrainer:
     """Adds noise to a sum. The options make it slow, chatty, faulty, or blind to its generator."""
@@ -127,12 +146,16 @@ class ToyTrainer:
     shout: bool = False  # print scores to everything that is at hand
     own_noise: bool = False  # ignore the generator
     scale: float = 1.0
+    gate: str = ""  # a file: trainings wait until it is there, but for the first few
+    before_gate: int = 0  # how many those are
 
     def cost(self, params: Mapping[str, Any]) -> Cost:
         return Gdp(MU)
 
     def fit(self, params: Mapping[str, Any], data: Any, rng: np.random.Generator) -> tuple[Any, float]:
         time.sleep(self.seconds)
+        if self.gate:
+            wait_at(Path(self.gate), self.before_gate)
         x = float(params["x"])
         if x < self.fail_below:
             raise RuntimeError(f"diverged at {x!r}")
@@ -166,6 +189,52 @@ class StackingTrainer(ToyTrainer):
         return {"": fitted, "fewer": fitted[1:], "none": None, "broken": [*fitted[1:], ("a model", "no score")]}[
             self.wrong
         ]
+
+
+@dataclass
+class _InlineSession:
+    """What a worker does, in this process."""
+
+    work: Work
+    slots: int = 1
+    results: list[Result] = field(default_factory=list)
+
+    def submit(self, *tasks: Task) -> None:
+        self.results += _train(self.work.trainer, self.work.data, self.work.secret, tasks)
+
+    def wait(self, seconds: float) -> Result | None:
+        del seconds
+        return self.results.pop(0)
+
+    def close(self) -> None:
+        self.results.clear()
+
+
+@dataclass(frozen=True)
+class Inline:
+    """An executor without workers, for tests of what surrounds the training."""
+
+    name: str = "inline"
+
+    def open(self, work: Work) -> Session:
+        return _InlineSession(work)
+
+
+class CutOff(BaseException):
+    """The end of a process, as far as a run can tell."""
+
+
+def cut_off(plan: Plan, trainer: Any, out: Path, **options: Any) -> None:
+    """A run that ends just before its release appears."""
+    module = sys.modules["dptune.sealed.run"]
+
+    def end(*_: Any) -> None:
+        raise CutOff
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "publish_release", end)
+        with pytest.raises(CutOff):
+            run(plan, trainer, DATA, out=out, executor=Inline(), **options)
 
 
 def _shout(score: float) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dptune.errors import InvalidInput
-from dptune.training import Dataset, RunKey, load, oriented_gradients
-from dptune.training._tabular import columns
-from dptune.training._text import hashed_words
+from dptune.training import RunKey, load, oriented_gradients
+from dptune.training._tabular import adult, columns
+from dptune.training._text import hashed_words, reviews
 
 COUNTS = {"mnist": (60_000, 10_000, 784, 10), "fashion-mnist": (60_000, 10_000, 784, 10)}
 
@@ -81,19 +84,8 @@ def test_words_are_hashed_by_a_public_rule() -> None:
     assert not hashed_words("", 64).any()
 
 
-def test_bad_records_are_one_clear_line() -> None:
-    x = np.zeros((3, 2))
+def test_what_cannot_be_read_is_one_clear_line() -> None:
     cases: list[tuple[Callable[[], object], str]] = [
-        (lambda: Dataset(x, np.array([0, 1, 2]), 2), r"labels must lie in \[0, 2\); got values from 0 to 2"),
-        (lambda: Dataset(x, np.array([0, -1, 1]), 2), "got values from -1 to 1"),
-        (lambda: Dataset(np.full((3, 2), np.nan), np.zeros(3, dtype=int), 2), "NaN or infinite features"),
-        (lambda: Dataset(x, np.array([0, 1]), 2), "one label per record"),
-        (lambda: Dataset(x, np.array([0.5, 1, 0]), 2), "whole numbers"),
-        (lambda: Dataset(np.zeros(3), np.zeros(3, dtype=int), 2), "one row per record"),
-        (lambda: Dataset(x, np.zeros(3, dtype=int), 1), r"'classes' must be a whole number in \[2, inf\); got 1"),
-        (lambda: Dataset(x, np.zeros(3, dtype=int), "2"), "'classes' must be"),  # type: ignore[arg-type] # careless
-        (lambda: Dataset(x, np.array(["yes", "no", "no"]), 2), "'y' must hold numbers; got <U3. Encode words"),
-        (lambda: Dataset(np.array([["a"]] * 3), np.zeros(3, dtype=int), 2), "'x' must hold numbers"),
         (lambda: load("cifar"), "no data set called 'cifar'"),
         (lambda: oriented_gradients(np.zeros((2, 100))), "rows of 28x28 pixels"),
         (lambda: oriented_gradients(np.zeros((2, 784)), cell=5), "'cell' must divide 'side'"),
@@ -122,3 +114,64 @@ def test_shards_share_the_records_by_independent_labels() -> None:
     shards = data.shards(7, RunKey.rehearsal(1))
     assert sum(len(shard) for shard in shards) == len(data)
     assert len({len(shard) for shard in shards}) > 1
+
+
+NAMES = ["age: continuous.", "work: Private, State.", *(f"c{i}: a, b." for i in range(12))]
+ROW = "39, Private, " + ", ".join(["a"] * 12)
+ODD_ROWS = [
+    ROW.replace("39", "?") + ", <=50K",
+    ROW.replace("39", "nan") + ", >50K",
+    ROW.replace("39", "1e999") + ", who knows",
+    "one, two",
+    "\udce9" + ROW + ", >50K",
+    "",
+]
+
+
+def _rows(folder: Path, *odd: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    names, rows = folder / "names", folder / "rows"
+    names.write_text("\n".join(NAMES))
+    text = "\n".join([f"{ROW}, >50K", *odd, f"{ROW}, <=50K."])
+    rows.write_bytes(text.encode(errors="surrogateescape"))
+    return adult(rows, names)
+
+
+@pytest.mark.parametrize("odd", ODD_ROWS)
+def test_an_odd_census_row_stops_nobody(odd: str, tmp_path: Path) -> None:
+    """It becomes a record by a public rule, or none; its neighbours are the same to the last bit."""
+    x, y = _rows(tmp_path)
+    more, labels = _rows(tmp_path, odd)
+    assert len(more) - len(x) == (odd.count(",") == 14)
+    assert np.array_equal(more[[0, -1]], x)
+    assert np.array_equal(labels[[0, -1]], y)
+    assert np.isfinite(more).all()
+    assert more.max() <= 1.0
+
+
+def test_an_odd_review_stops_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "reviews.bz2"
+
+    def read(*lines: bytes) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        path.write_bytes(bz2.compress(b"\n".join([b"1\t7\ta\tgood film", *lines, b"0\t2\tb\tbad film"])))
+        return reviews(path, 16)
+
+    x, y = read()
+    for odd, counted in ((b"no tabs", 0), (b"\xff\xfe\t\xff\tc\t\xff words", 1), (b"", 0)):
+        more, labels = read(odd)
+        assert len(more) == 2 + counted
+        assert np.array_equal(more[[0, -1]], x)
+        assert np.array_equal(labels[[0, -1]], y)
+
+
+def test_a_file_that_is_cut_off_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DPTUNE_DATA", str(tmp_path))
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    whole = gzip.compress(b"\0\0\x08\x03" + bytes(12) + bytes(range(256)) * 40)
+    for content in (whole[:-30], b"", b"no gzip", gzip.compress(b"\0\0\x08\x03\0")):
+        for name in ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"):
+            (folder / name).write_bytes(content)
+        with pytest.raises(InvalidInput) as caught:
+            load("mnist")
+        assert "\n" not in str(caught.value)
+        assert "Put the original" in str(caught.value)

@@ -45,7 +45,7 @@ def records(count: int, model: Mlp, seed: int = 0) -> Dataset:
     x[::7] *= 10.0 ** rng.integers(-9, 9, size=x[::7].shape)
     x[::11] = 0.0
     x[::13] = 1e300
-    return Dataset(x, rng.integers(0, model.classes, count), model.classes)
+    return Dataset(x, rng.integers(0, model.classes, count), model.classes, public=True)
 
 
 def alone(
@@ -201,7 +201,7 @@ def reference(model: Mlp, flat: list[float], x: list[float], label: int, clip: f
 def test_sums_equal_the_reference_in_whole_numbers(model: Mlp, clip: float) -> None:
     rng = np.random.default_rng(3)
     x = rng.normal(size=(12, model.features)) * 10.0 ** rng.integers(-3, 3, size=(12, 1))
-    data = Dataset(x, rng.integers(0, model.classes, 12), model.classes)
+    data = Dataset(x, rng.integers(0, model.classes, 12), model.classes, public=True)
     engine = NumpyEngine(model, double=True)
     engine.bind(data)
     parameters = rng.normal(size=(1, engine.dimension))
@@ -212,7 +212,7 @@ def test_sums_equal_the_reference_in_whole_numbers(model: Mlp, clip: float) -> N
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_share_is_longer_than_the_clip_norm(draw: st.DataObject) -> None:
     """Whatever the record and the parameters: huge, tiny, equal, or mixed."""
     model = draw.draw(st.sampled_from(MODELS[:4]))
@@ -222,7 +222,7 @@ def test_no_share_is_longer_than_the_clip_norm(draw: st.DataObject) -> None:
     x = draw.draw(st.lists(number, min_size=1 if equal else model.features, max_size=1 if equal else model.features))
     p = draw.draw(st.lists(number, min_size=1 if equal else dimension, max_size=1 if equal else dimension))
     clip = draw.draw(st.sampled_from([2.0**-40, 1e-6, 0.1, 1.0, math.nextafter(1.0, 0.0), 123.0, 2.0**40]))
-    data = Dataset(np.resize(x, (1, model.features)), np.array([1]), model.classes)
+    data = Dataset(np.resize(x, (1, model.features)), np.array([1]), model.classes, public=True)
     engine = NumpyEngine(model, double=True)
     engine.bind(data)
     share = alone(engine, np.resize(p, (1, dimension)), np.array([0]), clip)[0]

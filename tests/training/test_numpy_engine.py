@@ -128,7 +128,7 @@ def test_a_record_whose_gradient_overflows_contributes_nothing(
     x = np.zeros((3, 2 + zeros), np.float32)
     x[:, :2] = 1.0
     x[1, :2] = 3e38
-    data = Dataset(x, np.array([0, 1, 0]), 2)
+    data = Dataset(x, np.array([0, 1, 0]), 2, public=True)  # as they are: nothing is clipped
     engine = NumpyEngine(Mlp(2 + zeros, 2, hidden, "relu"), compiled=compiled)
     engine.bind(data)
     parameters = np.full((1, engine.dimension), 2.0, np.float32)
@@ -150,7 +150,7 @@ def test_no_share_is_longer_than_a_small_clip_norm(compiled: bool, hidden: tuple
             x = np.zeros((1, 40), np.float32)
             x[0, :filled] = large / filled
             engine = NumpyEngine(Mlp(40, classes, hidden, "relu"), compiled=compiled)
-            engine.bind(Dataset(x, np.zeros(1, int), classes))
+            engine.bind(Dataset(x, np.zeros(1, int), classes, public=True))
             for gap in np.linspace(20.0, 80.0, 61):  # the first class is right, by ever more
                 parameters = np.zeros((1, engine.dimension), np.float32)
                 blocks = engine._blocks(parameters[0])
@@ -191,7 +191,7 @@ def test_padding_is_never_active() -> None:
     wild = data.x.copy()
     wild[7] = 1e39
     engine, out, rest = NumpyEngine(model, compiled=True), *np.empty((2, 1, model.dimension), np.float32)
-    engine.bind(Dataset(wild, data.y, 2))
+    engine.bind(Dataset(wild, data.y, 2, public=True))
     parameters = engine.start(RunKey.rehearsal(1))[None]
     engine.clipped_sums(parameters, [np.arange(40)], np.ones(1), out)
     engine.clipped_sums(parameters, [np.delete(np.arange(40), 7)], np.ones(1), rest)
@@ -218,7 +218,7 @@ parameters = np.frombuffer(room, np.float32, engine.dimension, size - 4 * engine
 parameters[:] = np.random.default_rng(1).normal(size=parameters.shape)
 x = np.ones((40, 5))
 x[7] = 1e39
-engine.bind(Dataset(x, np.zeros(40, int), 2))
+engine.bind(Dataset(x, np.zeros(40, int), 2, public=True))
 engine.clipped_sums(parameters, [np.arange(40)], np.ones(1), np.empty_like(parameters))
 print("alive")
 """
@@ -376,3 +376,13 @@ def test_large_networks_and_other_activations_stay_with_numpy() -> None:
     assert not NumpyEngine(softmax(2000, 3)).compiled
     assert not NumpyEngine(softmax(5, 17)).compiled
     assert not NumpyEngine(Mlp(5, 3, (4,), Activation("tempered_sigmoid"))).compiled
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_nothing_depends_on_memory_that_was_not_written(model: Mlp, compiled: bool, poison: str) -> None:
+    """Not even a warning: those are errors here, and in many users' runs."""
+    data, batch = records(30, model.classes), np.arange(30)
+    engine, out = NumpyEngine(model, compiled=compiled), np.zeros((1, model.dimension), np.float32)
+    engine.bind(data)
+    engine.clipped_sums(engine.start(RunKey.rehearsal(1))[None], [batch], np.array([1.0]), out)
+    assert 0.0 < float(np.linalg.norm(out)) <= 30.0

@@ -2,8 +2,8 @@
 
 ``dots_above`` and ``dots_below`` turn a pair into outcomes whose losses are multiples of a step, with a
 profile above or below the pair's (connect-the-dots, Doroshenko et al. 2022; ``docs/theorems/compose.md``).
-Convolution by FFT follows; what rounding and truncation may have hidden is added to an upper bound and taken
-from a lower one.
+Convolution by FFT follows, on laws that are tilted towards large losses so that small tails keep their digits; what
+rounding and truncation may have hidden is bounded, added to an upper bound and taken from a lower one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from dptune.accounting._profiles import Array, Half, Pair, TableHalf
 
 __all__ = ["compose_pairs", "grid_below"]
 
-_TAIL = 1e-15  # probability allowed outside the window of a convolution, on each side
+_TAIL = 1e-15  # probability of the tilted law allowed outside the window of a convolution, on each side
+_TILT, _LIFT = 4.5, 10.0  # how unlikely (log) the tilted law's mean may be, and how much noise may grow at the mean
+_EPS = float(np.finfo(float).eps)
+_BELOW = 1e-11  # share by which values are lowered before their masses are read off: more than those lose
 _CUT = 1e-17  # d below which one component's profile is cut, times its count
 _SPREAD = 2e-4  # share by which the grid may inflate the variance of the total loss
 _LARGEST = 2**22
@@ -28,17 +31,25 @@ _LARGEST = 2**22
 
 @dataclass(frozen=True, eq=False)
 class Pld:
-    """P-probabilities of the losses (first + k) * step, of an infinite loss, and the rounding slack."""
+    """P-probabilities of the losses (first + k) * step and of an infinite loss, and what they may be wrong by.
+
+    The masses at and above a loss x, together, are known to within ``slack + exp(log_noise - tilt * x)``.
+    """
 
     step: float
     first: int
     masses: Array
     infinite: float
     slack: float
+    log_noise: float = -math.inf
+    tilt: float = 0.0
+
+    def losses(self) -> Array:
+        return np.asarray(self.step * (self.first + np.arange(len(self.masses))), dtype=np.float64)
 
     def moments(self) -> tuple[float, float]:
         """Mean and variance of the finite part."""
-        losses = self.step * (self.first + np.arange(len(self.masses)))
+        losses = self.losses()
         total = self.masses.sum()
         mean = float(self.masses @ losses / total)
         return mean, float(self.masses @ (losses - mean) ** 2 / total)
@@ -130,7 +141,7 @@ def _lowered(pair: Pair, step: float, cut: float) -> tuple[Array, Array]:
     A chord exceeds a convex function by at most the height of the triangle that the neighbouring chords
     make with it, so each value is lowered by the larger height beside it.
     """
-    ahead, back = _values(pair, step, cut)
+    ahead, back = (values * (1.0 - _BELOW) for values in _values(pair, step, cut))
     above, rest = _slopes(ahead, back, step)
     grow, shrink = math.exp(step), math.exp(-step)
     before = np.concatenate([[1.0 - rest[0]], above[:-1]])
@@ -166,7 +177,7 @@ def floored(values: Array) -> Array:
 def _binned(pld: Pld, sign: float) -> tuple[Array, Array]:
     """Losses and masses for a bound on moments: single points near the mean, bins of outcomes far from it,
     each bin standing at the end that makes the bound larger."""
-    losses = np.asarray(pld.step * (pld.first + np.arange(len(pld.masses))), dtype=np.float64)
+    losses = pld.losses()
     mean, variance = pld.moments()
     near = np.abs(losses - mean) <= 30.0 * math.sqrt(variance) + pld.step
     left, right = int(np.argmax(near)), len(near) - int(np.argmax(near[::-1]))
@@ -181,23 +192,77 @@ def _binned(pld: Pld, sign: float) -> tuple[Array, Array]:
     return np.concatenate([at for at, _ in parts]), np.concatenate([mass for _, mass in parts])
 
 
-def _window(parts: Sequence[tuple[Pld, int]]) -> tuple[float, float]:
-    """An interval that holds the total loss but for probability _TAIL on each side (Chernoff)."""
+def _rates(parts: Sequence[tuple[Pld, int]], top: float) -> tuple[Array, float, float]:
+    """Rates for moments exp(rate * loss) of the total, its mean, and its standard deviation plus one step."""
     mean = sum(n * p.moments()[0] for p, n in parts)
     spread = math.sqrt(sum(n * p.moments()[1] for p, n in parts)) + parts[0][0].step
     # Rare large losses want small rates, near-Gaussian sums rates of a few standard deviations.
     farthest = max(p.step * max(len(p.masses) + p.first, -p.first) for p, _ in parts)
-    rates = np.geomspace(min(0.3 / spread, 3.0 / farthest), 40.0 / spread, 32)
-    ends = []
-    for sign in (1.0, -1.0):
-        logs = np.zeros_like(rates)
-        for pld, n in parts:
-            losses, masses = _binned(pld, sign)
-            exponent = sign * np.outer(rates, losses)
-            top = exponent.max(axis=1)
-            logs += n * (top + np.log(np.maximum(np.exp(exponent - top[:, None]) @ masses, 1e-300)))
-        ends.append(float(np.min((logs - math.log(_TAIL)) / rates)))
-    return min(-ends[1], mean - spread), max(ends[0], mean + spread)
+    return np.geomspace(min(0.3 / spread, 3.0 / farthest), top / spread, 32), mean, spread
+
+
+def _log_moments(parts: Sequence[tuple[Pld, int]], rates: Array, sign: float) -> Array:
+    """An upper bound on log E exp(sign * rate * total loss) for each rate."""
+    logs = np.zeros_like(rates)
+    for pld, n in parts:
+        losses, masses = _binned(pld, sign)
+        exponent = sign * np.outer(rates, losses)
+        top = exponent.max(axis=1)
+        logs += n * (top + np.log(np.maximum(np.exp(exponent - top[:, None]) @ masses, 1e-300)))
+    return logs
+
+
+def _window(parts: Sequence[tuple[Pld, int]]) -> tuple[float, float]:
+    """An interval that holds the total loss but for probability _TAIL on each side (Chernoff)."""
+    rates, mean, spread = _rates(parts, 40.0)
+    up, down = (float(np.min((_log_moments(parts, rates, sign) - math.log(_TAIL)) / rates)) for sign in (1.0, -1.0))
+    return min(-down, mean - spread), max(up, mean + spread)
+
+
+def _tilt(parts: Sequence[tuple[Pld, int]]) -> float:
+    """The rate at which to tilt: the largest that leaves the body of the total loss readable beside its tail."""
+    rates, mean, _ = _rates(parts, 12.0)
+    logs = _log_moments(parts, rates, 1.0)
+    # By convexity the tilted mean is at least the chord's slope; "unlikely" is the relative entropy of the tilted law.
+    slopes = np.diff(logs, prepend=0.0) / np.diff(rates, prepend=0.0)
+    unlikely, lift = rates * slopes - logs, logs - rates * mean
+    fine = np.flatnonzero((unlikely <= _TILT) & (lift <= _LIFT))
+    return float(rates[fine[-1]]) if len(fine) else 0.0
+
+
+def _tilted(pld: Pld, rate: float) -> tuple[Pld, float]:
+    """The law with masses times exp(rate * loss), scaled to mass 1, and the log of the scale."""
+    exponent = rate * pld.losses()
+    top = float(exponent[pld.masses > 0.0].max())
+    with np.errstate(under="ignore"):
+        masses = pld.masses * np.exp(np.minimum(exponent - top, 0.0))
+    total = float(masses.sum())
+    return Pld(pld.step, pld.first, masses / total, 0.0, 0.0), top + math.log(total)
+
+
+def _spectrum(parts: Sequence[tuple[Pld, int]], size: int) -> tuple[NDArrayComplex, float]:
+    """The transform of the law of the sum on a circle of ``size`` points, and the 2-norm of its error.
+
+    A transform of masses that sum to 1 is wrong by at most ``unit`` in every entry (docs/theorems/compose.md); a power
+    multiplies the relative error by its exponent.
+    """
+    unit = 5.0 * math.log2(size) * _EPS
+    logs = np.zeros(size // 2 + 1, dtype=np.complex128)
+    loose, share = np.zeros(len(logs)), np.zeros(len(logs))
+    for pld, n in parts:
+        folded = np.zeros(size)
+        np.add.at(folded, (pld.first + np.arange(len(pld.masses))) % size, pld.masses)
+        entries = fft.rfft(folded)
+        height = np.abs(entries) + unit
+        log = np.log(np.where(entries == 0.0, 1e-300, entries))
+        logs += n * log
+        loose += n * np.log(height)
+        share += n * (unit / height + 8.0 * _EPS * (1.0 + np.abs(log)))
+    wrong = np.exp(np.minimum(loose, 0.0)) * (np.minimum(share, 2.0) + unit)
+    product = np.zeros(len(logs), dtype=np.complex128)
+    seen = loose > -200.0
+    product[seen] = np.exp(logs[seen])
+    return product, math.sqrt(2.0) * float(np.linalg.norm(wrong))
 
 
 def _convolve(parts: Sequence[tuple[Pld, int]]) -> Pld:
@@ -207,20 +272,23 @@ def _convolve(parts: Sequence[tuple[Pld, int]]) -> Pld:
     slack = sum(n * p.slack for p, n in parts)
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]
-    low, high = _window(parts)
+    rate = _tilt(parts)
+    scaled = [(*_tilted(pld, rate), n) for pld, n in parts]
+    tilted = [(pld, n) for pld, _, n in scaled]
+    lift = sum(n * log for _, log, n in scaled)
+    low, high = _window(tilted)
     first = math.floor(low / step)
     size = int(fft.next_fast_len(math.ceil(high / step) - first + 1, real=True))
-    product: NDArrayComplex | None = None
-    for pld, n in parts:
-        folded = np.zeros(size)
-        index = (pld.first + np.arange(len(pld.masses))) % size
-        np.add.at(folded, index, pld.masses)
-        transformed = fft.rfft(folded) ** n
-        product = transformed if product is None else product * transformed
+    product, wrong = _spectrum(tilted, size)
     summed = np.roll(fft.irfft(product, size), -(first % size))
-    # Roundoff is symmetric about zero and even over the window: the negative entries show its size.
-    noise = float(-min(summed.min(), 0.0)) * size
-    return Pld(step, first, np.maximum(summed, 0.0), infinite, slack + 2.0 * _TAIL + noise)
+    # Errors of the entries, and what the window left out or folded in, all of the tilted law; untilted at a loss x and
+    # added up from there they are at most noise * exp(-rate x).
+    summands = min(float(size), -1.0 / math.expm1(-2.0 * rate * step)) if rate > 0.0 else float(size)
+    noise = wrong * math.sqrt(summands / size) + 2.0 * _TAIL
+    losses = step * (first + np.arange(size))
+    with np.errstate(under="ignore", divide="ignore", over="ignore"):
+        masses = np.exp(np.log(np.maximum(summed, 0.0)) + lift - rate * losses)
+    return Pld(step, first, np.minimum(masses, 1.0), infinite, slack, math.log(noise) + lift, rate)
 
 
 NDArrayComplex = np.ndarray[tuple[int, ...], np.dtype[np.complex128]]
@@ -239,8 +307,14 @@ def _half(pld: Pld, upper: bool) -> TableHalf:
         lead = _even(pld.step, offset)
         start = tail[-1] - (tail[-1] - values[0]) * np.exp(lead - pld.step * offset)
         values = np.concatenate([start, values])
-    values = values + pld.infinite + pld.slack if upper else floored(values - pld.slack)
-    return TableHalf(_even(pld.step, len(values)), np.minimum(values, 1.0), pld.step)
+    losses = _even(pld.step, len(values))
+    noise = np.exp(np.minimum(pld.log_noise - pld.tilt * losses, 0.0))  # beyond 1 nothing is known anyway
+    hidden = pld.slack + noise + 4.0 * _EPS * len(values) * values
+    if upper:
+        return TableHalf(losses, np.minimum(values + pld.infinite + hidden, 1.0), pld.step)
+    # The profile falls: where noise hides a small loss, what is proven at a larger one holds.
+    proven = np.maximum.accumulate((np.minimum(values, 1.0) - hidden)[::-1])[::-1]
+    return TableHalf(losses, _sag(floored(proven), pld.step), pld.step)
 
 
 def _step(pairs: Sequence[tuple[Pair, int]]) -> float:

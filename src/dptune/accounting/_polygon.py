@@ -10,10 +10,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
-from dptune.accounting._profiles import Array, Indices, Pair
+from dptune.accounting._profiles import Array, Indices, Pair, TableHalf
 
-__all__ = ["Polygon", "coarse_losses", "meeting_points", "outer_polygon", "refine", "split"]
+__all__ = ["Polygon", "attained_points", "coarse_losses", "outer_polygon", "refine", "split"]
+
+_LARGEST_EXPONENT = 690.0  # of exp, with room for a product
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,9 +128,30 @@ def outer_polygon(pair: Pair, t: Array) -> Polygon:
     return Polygon(q, p, slopes)
 
 
-def meeting_points(pair: Pair, t: Array) -> tuple[Array, Array]:
-    """All vertices of the ROC curve of a pair whose profile is exactly piecewise linear with kinks at t."""
-    return _chain(t, *_values(pair, t))
+def attained_points(ahead: TableHalf, back: TableHalf) -> tuple[Array, Array]:
+    """Vertices of a ROC curve that is nowhere above a pair's, from two tables that are nowhere above its profile.
+
+    They are read off the slopes of the convex minorant, never off differences of values near 1: where a profile is flat
+    to all digits those would say that Q has no mass at all (``docs/theorems/roundoff.md``).
+    """
+    near = ahead.losses <= _LARGEST_EXPONENT
+    t, values = ahead.losses[near], ahead.values[near]
+    if len(t) < len(ahead.losses):
+        values = np.append(values[:-1], 0.0)  # beyond, nothing is claimed
+    a = np.exp(t)
+    above = np.empty(0)
+    if len(t) > 1:
+        above = -np.diff(values) / np.diff(a)
+        above = np.maximum(isotonic_regression(above, weights=np.diff(a), increasing=False).x, 0.0)
+    gap, b = np.diff(back.losses), back.values
+    rest = np.append((b[:-1] - np.exp(-gap) * b[1:]) / -np.expm1(-gap), b[-1])
+    # From the far end: what Q never shows, the slopes ahead of 0, those behind it, and what P never shows.
+    q = np.concatenate([[0.0, 0.0], above[::-1], 1.0 - rest, [1.0]])
+    q = np.maximum.accumulate(np.clip(q, 0.0, 1.0))
+    with np.errstate(under="ignore"):
+        ratios = np.concatenate([a[::-1], np.exp(-back.losses[1:]), [0.0]])
+    p = np.cumsum(np.concatenate([[0.0, values[-1]], ratios * np.diff(q)[1:]]))
+    return q, p / max(float(p[-1]), 1.0)
 
 
 def coarse_losses(pair: Pair, count: int = 96) -> Array:

@@ -27,6 +27,7 @@ __all__ = [
     "MixtureHalf",
     "Pair",
     "TableHalf",
+    "gaussian_pair",
     "solve",
 ]
 
@@ -99,9 +100,13 @@ def solve(half: Half, delta: float, upward: bool = True) -> float:
 
 @dataclass(frozen=True)
 class GaussianHalf(Half):
-    """N(mu, 1) against N(0, 1), exact (Balle and Wang 2018); symmetric, so one half serves both ways."""
+    """N(mu, 1) against N(0, 1), exact (Balle and Wang 2018); symmetric, so one half serves both ways.
+
+    Rounded up, or down if it is to stand ``below`` the truth.
+    """
 
     mu: float
+    below: bool = False
 
     def delta(self, e: Array) -> Array:
         e = np.asarray(e, dtype=float)
@@ -111,9 +116,10 @@ class GaussianHalf(Half):
         root2 = math.sqrt(2.0)
         tail = scale * (erfcx(np.maximum(near, 0.0) / root2) - erfcx(np.maximum(far, 0.0) / root2))
         with np.errstate(over="ignore", under="ignore"):
-            # A difference of two numbers below 1: its last digit is absolute, so it is rounded up absolutely.
-            body = ndtr(-near) - np.exp(np.minimum(e + log_ndtr(-far), 0.0)) + 6e-16
-        guard = 1.0 + 4e-16 * (2.0 + (1.0 + np.abs(far)) / min(self.mu, 1.0))
+            # A difference of two numbers below 1: its last digit is absolute, so it is rounded absolutely.
+            outward = -1.0 if self.below else 1.0
+            body = ndtr(-near) - np.exp(np.minimum(e + log_ndtr(-far), 0.0)) + outward * 6e-16
+        guard = 1.0 + outward * 4e-16 * (2.0 + (1.0 + np.abs(far)) / min(self.mu, 1.0))
         return np.asarray(np.clip(np.where(near > 0, tail, body) * guard, 0.0, 1.0))
 
     @property
@@ -239,3 +245,9 @@ class Pair:
     def flip(self) -> Pair:
         """The same pair with the roles of the two data sets exchanged."""
         return Pair(self.add, self.remove)
+
+
+def gaussian_pair(mu: float, below: bool = False) -> Pair:
+    """The pair of mu-GDP, rounded up, or down if ``below``."""
+    half = GaussianHalf(mu, below)
+    return Pair(half, half)

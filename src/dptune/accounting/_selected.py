@@ -14,11 +14,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from dptune.accounting._atoms import pair_from_atoms
+from dptune.accounting._atoms import atoms_below
 from dptune.accounting._hull import HullHalf, hull_half
-from dptune.accounting._interleave import LowerProgramme, UpperProgramme, lower_programme, upper_programme
+from dptune.accounting._interleave import LowerProgramme, UpperProgramme, inward, lower_programme, upper_programme
 from dptune.accounting._pld import grid_below
-from dptune.accounting._polygon import meeting_points
+from dptune.accounting._polygon import attained_points
 from dptune.accounting._profiles import Array, Half, Pair, TableHalf
 from dptune.accounting.runs import NegativeBinomial, Runs
 
@@ -28,6 +28,7 @@ _KNOTS = 900
 _FEW = 45  # losses at which the programme is run for a table
 _SMALL = 1e-4  # delta below which the tight bound is within a third of a percent for negative binomial laws
 _KEPT = 3  # programmes held by one half
+_LOST = 1e-13  # of probability, in a difference of sums of a thousand masses
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +120,7 @@ def tabulate(half: Half) -> TableHalf:
 
 def _attained(pair: Pair) -> tuple[Array, Array]:
     """Points of a ROC curve below the pair's, for a pair that is exact or a lower bound."""
-    remove, add = grid_below(pair)
-    t = np.concatenate([-add.losses[:0:-1], remove.losses])
-    return meeting_points(Pair(remove, add), t)
+    return attained_points(*grid_below(pair))
 
 
 def three_blocks(q: Array, p: Array, runs: Runs, e: float) -> float:
@@ -143,14 +142,24 @@ class Certificate:
     runs: Runs
 
     def pair(self) -> Pair:
-        """The exact pair of that score's selected output, the tested world first."""
-        p, q = self.programme.score(self.epsilon)
+        """The pair of that score's selected output, the tested world first, rounded down in both directions."""
+        (p, q), (nodes_q, nodes_p) = self.programme.score(self.epsilon), self.programme.nodes
         u, x = np.concatenate([[0.0], np.cumsum(p)]), np.concatenate([[0.0], np.cumsum(q)])
-        u, x = np.minimum(u, 1.0), np.minimum(x, 1.0)
-        won_p = self.runs.gain(u[1:], np.minimum(p, u[1:]))
-        won_q = self.runs.gain(x[1:], np.minimum(q, x[1:]))
-        never = self.runs.never
-        return pair_from_atoms(np.append(won_p, never), np.append(won_q, never))
+        won_p, won_q = self._won(u, p, -1.0), self._won(x, q, 1.0)
+        # A mass is a difference of sums; without Q-mass it is roundoff, unless it comes from the ROC curve's first arc.
+        hidden = np.diff(nodes_p)[nodes_q[1:] == 0.0]
+        never = float(won_p[:-1][(q <= 0.0) & (p > 0.0) & np.isin(p, hidden)].sum())
+        # Backwards small P-masses count, which are known up to what the sums lost.
+        lost = _LOST + 2.0 * (abs(1.0 - float(u[-1])) + abs(1.0 - float(x[-1])))
+        more_p, less_q = self._won(u, p + lost, 1.0), self._won(x, q - lost, -1.0)
+        back = atoms_below(less_q, more_p, lost=4.0 * self.runs.expected * lost)
+        return Pair(atoms_below(won_p, won_q, never), back)
+
+    def _won(self, below: Array, mass: Array, outward: float) -> Array:
+        """The probability that each piece wins, and that none runs, rounded as asked; ``below`` adds up the masses."""
+        top = np.minimum(below[1:], 1.0)
+        won = self.runs.gain(top, np.clip(mass, 0.0, top))
+        return np.append(won, self.runs.never) * (1.0 + outward * inward(self.runs))
 
 
 def certify(pair: Pair, runs: Runs, delta: float, near: float) -> Certificate:
@@ -160,7 +169,7 @@ def certify(pair: Pair, runs: Runs, delta: float, near: float) -> Certificate:
     """
     q, p = _roc_points(pair)
     programme = lower_programme(q, p, runs, 0.8 * min(near, 500.0))
-    low, high = 0.0, min(near, 500.0) * 1.02 + 1e-3
+    low, high = 0.0, min(near, 500.0)
     for points in (17, 17, 17):
         e = np.linspace(low, high, points)
         d = programme.delta(e)

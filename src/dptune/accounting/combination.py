@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 
 from dptune._validate import real
 from dptune.accounting._pld import compose_pairs
-from dptune.accounting._profiles import GaussianHalf, MaxHalf, MixtureHalf, Pair, solve
+from dptune.accounting._profiles import MaxHalf, MixtureHalf, Pair, gaussian_pair, solve
 from dptune.accounting.cost import Cost, cost_from_json, is_free, lower_pair, operand, profile
 from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp
 from dptune.errors import InvalidInput
@@ -72,13 +72,13 @@ class Compose(Cost):
     def _profile(self) -> Pair:
         mu = self._gaussian()
         if mu is not None:
-            half = GaussianHalf(mu)
-            return Pair(half, half)
+            return gaussian_pair(mu)
         return compose_pairs([(operand(part), n) for part, n in Counter(self.parts).items()])
 
     def _lower(self, delta: float) -> Pair:
-        if self._gaussian() is not None:
-            return self._profile()
+        mu = self._gaussian()
+        if mu is not None:
+            return gaussian_pair(mu, below=True)
         counted = Counter(self.parts).items()
         # A part that is bad near a larger delta may hurt the whole more: try a few, keep the worst.
         found = [

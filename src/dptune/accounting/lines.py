@@ -17,7 +17,7 @@ import numpy as np
 
 from dptune._validate import real
 from dptune.accounting._convex import joined
-from dptune.accounting._profiles import TINY, Array, GaussianHalf, Pair, TableHalf
+from dptune.accounting._profiles import TINY, Array, Pair, TableHalf, gaussian_pair
 from dptune.accounting.cost import Cost
 from dptune.errors import InvalidInput
 
@@ -94,8 +94,7 @@ class RenyiLine(Cost):
     def _lower(self, delta: float) -> Pair:
         del delta
         # The Gaussian mechanism on the line is one of those admitted.
-        half = GaussianHalf(min(math.sqrt(2.0 * self.slope), 20.0))
-        return Pair(half, half)
+        return gaussian_pair(min(math.sqrt(2.0 * self.slope), 20.0), below=True)
 
     def __str__(self) -> str:
         return f"RenyiLine(slope {self.slope:g}, orders {self.orders[0]:g} to {self.orders[-1]:g})"

@@ -15,7 +15,7 @@ import numpy as np
 from dptune._validate import integer, real
 from dptune.accounting._atoms import pair_from_atoms
 from dptune.accounting._pld import compose_pairs
-from dptune.accounting._profiles import GaussianHalf, LaplaceHalf, Pair, TableHalf
+from dptune.accounting._profiles import LaplaceHalf, Pair, TableHalf, gaussian_pair
 from dptune.accounting._subsampled import subsampled
 from dptune.accounting.cost import Cost
 
@@ -56,8 +56,11 @@ class Gdp(_Leaf):
         object.__setattr__(self, "mu", real("mu", self.mu, 1e-6, 20, hint="mu is 1 / noise multiplier."))
 
     def _profile(self) -> Pair:
-        half = GaussianHalf(self.mu)
-        return Pair(half, half)
+        return gaussian_pair(self.mu)
+
+    def _lower(self, delta: float) -> Pair:
+        del delta
+        return gaussian_pair(self.mu, below=True)
 
     def __str__(self) -> str:
         return f"{self.mu:g}-GDP"
@@ -78,8 +81,11 @@ class Gaussian(_Leaf):
         return 1.0 / self.noise_multiplier
 
     def _profile(self) -> Pair:
-        half = GaussianHalf(self.mu)
-        return Pair(half, half)
+        return gaussian_pair(self.mu)
+
+    def _lower(self, delta: float) -> Pair:
+        del delta
+        return gaussian_pair(self.mu, below=True)
 
     def __str__(self) -> str:
         return f"Gaussian(noise {self.noise_multiplier:g})"
@@ -189,23 +195,23 @@ class DpSgd(_Leaf):
         object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
         object.__setattr__(self, "steps", integer("steps", self.steps, 1, 10**7))
 
-    def _step(self) -> Pair:
-        half = GaussianHalf(1.0 / self.noise_multiplier)
-        return subsampled(Pair(half, half), self.sampling_rate)
+    def _step(self, below: bool = False) -> Pair:
+        return subsampled(gaussian_pair(1.0 / self.noise_multiplier, below), self.sampling_rate)
 
-    def _profile(self) -> Pair:
+    def _built(self, below: bool) -> Pair:
         mu = math.sqrt(self.steps) / self.noise_multiplier
         if self.sampling_rate == 1.0 and mu <= 20:
-            half = GaussianHalf(mu)
-            return Pair(half, half)
+            return gaussian_pair(mu, below)
         if self.steps == 1:
-            return self._step()
-        return compose_pairs([(self._step(), self.steps)])
+            return self._step(below)
+        return compose_pairs([(self._step(below), self.steps)], upper=not below)
+
+    def _profile(self) -> Pair:
+        return self._built(below=False)
 
     def _lower(self, delta: float) -> Pair:
-        if self.sampling_rate == 1.0 or self.steps == 1:
-            return super()._lower(delta)
-        return compose_pairs([(self._step(), self.steps)], upper=False)
+        del delta
+        return self._built(below=True)
 
     def __str__(self) -> str:
         return f"DpSgd(rate {self.sampling_rate:g}, noise {self.noise_multiplier:g}, {self.steps} steps)"

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
-from scipy.stats import binom
 
 from dptune._validate import integer, real
 from dptune.accounting import Gdp
@@ -128,6 +127,8 @@ def quantile_bound(
 
     Both counts are binomial and independent; each is taken at 400 equally likely quantiles.
     """
+    from scipy.stats import binom  # noqa: PLC0415 - slow import, and every command of the command line would wait
+
     alpha = _alpha(confidence, 2)
     even = (np.arange(400) + 0.5) / 400
     low = lower_limit(binom.ppf(even, games, power), games, alpha)

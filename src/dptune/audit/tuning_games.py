@@ -35,6 +35,7 @@ from dptune.audit.games import TRAINED
 from dptune.audit.statistics import Counts, EmpiricalBound, choose_threshold, empirical_bound, expected_bound
 from dptune.errors import DptuneError, InvalidInput
 from dptune.executors.base import Session, Task, Work
+from dptune.executors.models import open_model
 from dptune.executors.processes import Processes
 from dptune.methods.plan import Plan, plan_from_json
 from dptune.methods.random_stopping import RandomStopping, StoppingPlan
@@ -231,7 +232,7 @@ def _play(session: Session, todo: list[tuple[int, int]], kept: Kept, tick: Calla
                 f"A game could not be played: {reason}. Finished games are kept in the state file, if any."
             )
         chunk, world = todo[result.index]
-        kept.keep(world, chunk, pickle.loads(result.model))
+        kept.keep(world, chunk, open_model(result.model))
         tick()
 
 

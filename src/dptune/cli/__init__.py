@@ -61,9 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         # The parser's own errors carry their message in this method, whichever library provides them.
         message = getattr(error, "format_message", None)
-        if message is None:
+        if message is not None:
+            code = _refuse(f"{message()} See 'dptune --help'.") if message() else 0
+        elif type(error).__name__ == "Abort":  # what the parser makes of Ctrl-C
+            code = _refuse("Stopped.")
+        else:
             raise
-        code = _refuse(f"{message()} See 'dptune --help'.") if message() else 0
     if arguments is None:
         sys.exit(code)
     return code

@@ -1,16 +1,18 @@
 """A tuning job as a TOML file says it: data, model, space, method, budget.
 
-Keeps the sections as plain values, which the vault stores so that
-``dptune resume`` finds the same job again. Reading a job must never touch records: data is loaded by
-:func:`load_data` alone.
+Keeps the sections as plain values and the folder of the file, which the vault stores so that ``dptune resume`` finds
+the same job again, with its own loader and trainer, from wherever it is called. Reading a job must never touch records:
+data is loaded by :func:`load_data` alone.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import tomllib
-from dataclasses import dataclass
+import zipfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,21 @@ from dptune.executors import Executor, Processes
 from dptune.methods import Budget
 from dptune.training import Dataset, load
 
-__all__ = ["SECTIONS", "Job", "attribute", "load_data", "make_budget", "make_executor", "public_records", "read_job"]
+__all__ = ["SECTIONS", "Job", "load_data", "make_budget", "make_executor", "public_records", "read_job"]
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "data": ("name", "file", "loader", "kind", "validation", "records", "classes"),
+    "data": (
+        "name",
+        "file",
+        "loader",
+        "kind",
+        "validation",
+        "records",
+        "classes",
+        "feature_range",
+        "missing",
+        "unknown_label",
+    ),
     "model": (
         "kind",
         "hidden",
@@ -42,14 +55,16 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "budget": ("epsilon", "delta"),
     "run": ("ledger", "dataset", "executor", "workers", "address", "trusted", "seed", "release_at", "rehearsal"),
 }
+_REPAIR = ("feature_range", "missing", "unknown_label")
 _BENCHMARKS = ("digits", "mnist", "fashion-mnist", "adult", "imdb")
 
 
 @dataclass(frozen=True)
 class Job:
-    """The sections, checked for names that do not exist."""
+    """The sections, checked for names that do not exist, and the folder of the job's own modules."""
 
     sections: dict[str, dict[str, Any]]
+    folder: str | None = None
 
     def __post_init__(self) -> None:
         for name, fields in self.sections.items():
@@ -77,7 +92,33 @@ class Job:
         """The same job with fields set, where they are not None."""
         given = {key: value for key, value in fields.items() if value is not None}
         merged = {**self.sections.get(section, {}), **given}
-        return Job({**self.sections, section: merged}) if given else self
+        return replace(self, sections={**self.sections, section: merged}) if given else self
+
+    def describe(self) -> dict[str, Any]:
+        """What the vault keeps, for :meth:`from_stored`."""
+        return {"sections": self.sections, "folder": self.folder}
+
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> Job:
+        """The job that a vault keeps; one of an earlier version has sections alone."""
+        if set(stored) == {"sections", "folder"}:
+            return cls(stored["sections"], stored["folder"])
+        return cls(stored)
+
+    def attribute(self, text: str, what: str) -> Any:
+        """What the job calls ``module:name``, from its own folder or from what is installed. Imports, so runs, code."""
+        if self.folder is not None and self.folder not in sys.path:
+            sys.path.insert(0, self.folder)  # workers get the same list
+        module, _, name = str(text).partition(":")
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (Exception, SystemExit) as error:
+            said = isinstance(error, ImportError | AttributeError)  # any other text may quote records
+            reason = str(error) if said else type(error).__name__
+            raise InvalidInput(
+                f"The {what} {text!r} cannot be imported ({reason}) from {self.folder or 'what is installed'}; write "
+                "'module:name'."
+            ) from None
 
 
 def read_job(path: Path | None) -> Job:
@@ -90,36 +131,50 @@ def read_job(path: Path | None) -> Job:
         raise InvalidInput(f"The job {path} cannot be read ({error.strerror}).") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"The job {path} is no TOML: {error}.") from None
-    job = Job(sections)
+    job = Job(sections, str(path.parent.absolute()))
     for section, field in (("data", "file"), ("data", "validation"), ("run", "ledger"), ("run", "rehearsal")):
         value = job.get(section, field)
         if isinstance(value, str) and value not in ("test", "private"):
             job = job.with_fields(section, **{field: str((path.parent / value).absolute())})
-    if job.get("data", "loader") or job.get("model", "trainer"):
-        sys.path.insert(0, str(path.parent.absolute()))
     return job
 
 
-def attribute(text: str, what: str) -> Any:
-    module, _, name = str(text).partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidInput(f"The {what} {text!r} cannot be imported ({error}); write 'module:name'.") from None
-
-
-def _arrays(path: str, classes: int | None) -> Dataset:
+def _arrays(path: str, job: Job, *, public: bool) -> Dataset:
     """Records from an .npz file with arrays x and y."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            x, y = arrays["x"], arrays["y"]
-    except OSError as error:
-        raise InvalidInput(f"The records {path} cannot be read ({error.strerror or error}).") from None
-    except (KeyError, ValueError) as error:
-        raise InvalidInput(f"{path} must be an .npz file with arrays 'x' and 'y' ({error}).") from None
+    x, y = _read(path)
+    classes = job.get("data", "classes")
     if classes is None:
         raise InvalidInput("Section [data] needs 'classes': their number must be public, not read off the records.")
-    return Dataset(x, y, integer("classes", classes, 2), Path(path).stem)
+    rules = {key: value for key in _REPAIR if (value := job.get("data", key)) is not None}
+    return Dataset(x, y, integer("classes", classes, 2), Path(path).stem, public, **rules)
+
+
+def _read(path: str) -> tuple[Any, Any]:
+    """The two arrays. That a file cannot be read is public; what it holds is not, so nothing of it is quoted."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(member.file_size for member in archive.infolist()) > _memory():
+                raise MemoryError
+            if missing := {"x.npy", "y.npy"} - set(archive.namelist()):
+                raise InvalidInput(f"{path} has no array {min(missing)[0]!r}; it must hold the arrays 'x' and 'y'.")
+        with np.load(path, allow_pickle=False) as arrays:
+            return arrays["x"], arrays["y"]
+    except InvalidInput:
+        raise
+    except MemoryError:
+        raise InvalidInput(f"The records {path} do not fit into this machine's memory.") from None
+    except OSError as error:
+        raise InvalidInput(f"The records {path} cannot be read ({error.strerror or type(error).__name__}).") from None
+    except Exception as error:  # cut off, damaged, or something else: a dozen kinds of errors
+        raise InvalidInput(
+            f"{path} must be a whole .npz file with arrays of numbers 'x' and 'y' ({type(error).__name__}). Write it "
+            "with numpy.savez(path, x=..., y=...)."
+        ) from None
+
+
+def _memory() -> int:
+    """The bytes of memory that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def load_data(job: Job) -> tuple[Any, Dataset | None]:
@@ -127,16 +182,17 @@ def load_data(job: Job) -> tuple[Any, Dataset | None]:
     name, file, loader = (job.get("data", field) for field in ("name", "file", "loader"))
     if sum(value is not None for value in (name, file, loader)) != 1:
         raise InvalidInput("Section [data] needs exactly one of 'name' (a benchmark), 'file' (.npz) and 'loader'.")
-    classes, validation = job.get("data", "classes"), job.get("data", "validation")
+    validation, public = job.get("data", "validation"), job.get("data", "kind", "private") == "public"
     if loader is not None:
         try:
-            return attribute(loader, "loader")(), None
-        except Exception as error:  # what it says may quote records
+            return job.attribute(loader, "loader")(), None
+        except (Exception, SystemExit) as error:  # what it says may quote records
             if isinstance(error, InvalidInput):
                 raise
-            raise InvalidInput(f"The loader {loader!r} failed ({type(error).__name__}); nothing was charged.") from None
+            raise InvalidInput(f"The loader {loader!r} failed ({type(error).__name__}).") from None
     if file is not None:
-        return _arrays(file, classes), None if validation in (None, "private") else _arrays(validation, classes)
+        held = None if validation in (None, "private") else _arrays(validation, job, public=True)
+        return _arrays(file, job, public=public), held
     split = load(str(name))
     if validation in (None, "private"):
         return split.train, None

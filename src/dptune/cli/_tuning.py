@@ -12,7 +12,7 @@ from typing import Any
 
 from dptune._validate import real
 from dptune.accounting.runs import parse_runs
-from dptune.cli._job import Job, attribute, public_records
+from dptune.cli._job import Job, public_records
 from dptune.errors import InvalidInput
 from dptune.methods import (
     Adaptive,
@@ -49,7 +49,7 @@ def make_trainer(job: Job, data: Any, public: Dataset | None) -> Any:
     """The trainer: the user's own, or DP-SGD on softmax regression or a small network."""
     own = job.get("model", "trainer")
     if own is not None:
-        return attribute(own, "trainer")
+        return job.attribute(own, "trainer")
     if not isinstance(data, Dataset):
         raise InvalidInput("The built-in models need a dptune Dataset; bring your own 'trainer' for other data.")
     kind = job.get("model", "kind", "softmax")

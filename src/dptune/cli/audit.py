@@ -22,6 +22,7 @@ from dptune.errors import InvalidInput
 __all__ = ["audit"]
 
 _CURVE = 200_000
+WALK = "implementations"  # no game: a walk over the code
 
 
 def _games(value: float) -> int:
@@ -31,7 +32,7 @@ def _games(value: float) -> int:
 
 
 def audit(
-    game: Annotated[str, typer.Option(help=" | ".join(NAMES))],
+    game: Annotated[str, typer.Option(help=" | ".join((*NAMES, WALK)))],
     games: Annotated[
         float | None, typer.Option(help="Games per world, for example 1e7 (thousands where models are trained).")
     ] = None,
@@ -57,11 +58,14 @@ def audit(
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that share the games (ntnv, ntcv).")] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw bounds and trade-off curve into this file.")] = None,
+    draws: Annotated[int | None, typer.Option(help="Cases of every way to draw (implementations).")] = None,
+    seed: Annotated[int, typer.Option(help="Which cases are drawn (implementations).")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Attack private selection: a lower bound from games, a certificate from theory, the account's upper bound."""
-    if game not in NAMES:
-        raise InvalidInput(f"'game' must be one of {', '.join(NAMES)}; got {game!r}.")
+    if _is_walk(game, draws, (games, target, base, runs, delta, job, state, workers, figure)):
+        _walk(draws or 0, seed, as_json)
+        return
     if figure is not None and not figure.parent.is_dir():
         raise InvalidInput(f"'figure' cannot be written: there is no folder {figure.parent}.")
     if (games is None) == (target is None):
@@ -92,6 +96,34 @@ def audit(
     print_rows(title, ["", "epsilon", ""], rows(found))
     verdict = "The games CONTRADICT the account." if found.broken else "No game contradicts the account."
     print(f"{verdict} {found.seconds:.1f} s.")
+
+
+def _is_walk(game: str, draws: int | None, others: tuple[object, ...]) -> bool:
+    """Whether the walk is asked for; refuses what is neither a walk nor a game."""
+    if game not in (*NAMES, WALK):
+        raise InvalidInput(f"'game' must be one of {', '.join((*NAMES, WALK))}; got {game!r}.")
+    if (game == WALK) != (draws is not None):
+        raise InvalidInput(f"'draws' is for --game {WALK}, which needs it: how many cases of every way to draw.")
+    if game == WALK and any(other is not None for other in others):
+        raise InvalidInput(f"--game {WALK} takes --draws, --seed and --json alone: it plays no games.")
+    return game == WALK
+
+
+def _walk(draws: int, seed: int, as_json: bool) -> None:
+    from dptune.audit.walk import walk  # noqa: PLC0415 - loads the training engines
+
+    found = walk(draws, seed)
+    if as_json:
+        print_json({"game": WALK, "draws": draws, "seed": seed, **found.summary()})
+        return
+    rows = [
+        [way, str(count), str(found.refused[way]), f"{found.widest.get(way, 0.0):.6f}"]
+        for way, count in found.counts.items()
+    ]
+    print_rows("One record put in or taken out", ["way", "cases", "refused", "moved, of what is paid"], rows)
+    for case, one in found.findings:
+        print(f"BROKEN {case.way}: {one} ({case.name})")
+    print("One record moves MORE than it pays." if found.broken else "No record moves more than it pays.")
 
 
 def _needed(game: Game, target: float, as_json: bool) -> None:

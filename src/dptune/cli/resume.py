@@ -1,7 +1,12 @@
-"""``dptune resume``: finish a run that was cut off."""
+"""``dptune resume``: finish a run that was cut off, from the job that its vault remembers.
+
+A job's own loader and trainer are imported again from the job's folder, so resuming runs code that the job names.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +17,7 @@ from dptune.cli._job import Job, load_data, make_executor
 from dptune.cli._output import print_json
 from dptune.cli._tuning import make_trainer
 from dptune.cli.tune import show, stoppable
-from dptune.errors import InvalidInput
+from dptune.errors import DptuneError, InvalidInput
 from dptune.sealed import load_release
 from dptune.sealed.run import job_of, released
 from dptune.sealed.run import resume as resume_run
@@ -24,7 +29,11 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="The run's folder (the --out of dptune tune).")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
-    """Finish a run that was cut off: same trials, same randomness, no second charge."""
+    """Finish a run that was cut off: same trials, same randomness, no second charge.
+
+    This runs code: the loader and the trainer that the run's job names are imported from the job's folder. Resume only
+    runs whose folder and job you trust.
+    """
     if released(folder):
         release = load_release(folder)
         if as_json:
@@ -35,10 +44,27 @@ def resume(
     sections = job_of(folder)
     if sections is None:
         raise InvalidInput(
-            f"The run in {folder} was started from Python; continue it with dptune.resume(folder, trainer, data)."
+            f"The run in {folder} was started from Python; continue it with dptune.sealed.resume(folder, trainer, "
+            "data)."
         )
-    job = Job(sections)
-    data, public = load_data(job)
-    trainer = make_trainer(job, data, public)
-    with heartbeat("finishing inside the seal") as beat, stoppable(folder):
-        show(resume_run(folder, trainer, data, executor=make_executor(job), beat=beat), as_json)
+    with _unfinished(folder), stoppable(folder):
+        job = Job.from_stored(sections)
+        data, public = load_data(job)
+        trainer = make_trainer(job, data, public)
+        with heartbeat("finishing inside the seal") as beat:
+            release = resume_run(folder, trainer, data, executor=make_executor(job), beat=beat)
+    show(release, as_json)
+
+
+@contextlib.contextmanager
+def _unfinished(folder: Path) -> Iterator[None]:
+    """Whatever stops a resumed run: its charge stands, and it can be resumed again."""
+    try:
+        yield
+    except DptuneError as error:
+        if "dptune resume" in str(error):
+            raise
+        raise type(error)(
+            f"{error} The run in {folder} is not finished and what it was charged stays charged: mend this, then "
+            f"'dptune resume {folder}' again."
+        ) from None

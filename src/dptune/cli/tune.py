@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -85,7 +85,8 @@ def stoppable(folder: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise Stopped(
-            f"Stopped. If {folder} holds a run, it is charged: finish it with 'dptune resume {folder}'."
+            f"Stopped. If {folder} holds a run, what it was charged stays charged: finish it with 'dptune resume "
+            f"{folder}'."
         ) from None
     finally:
         if main:
@@ -95,15 +96,20 @@ def stoppable(folder: Path) -> Iterator[None]:
 def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
     """Plan and run a job."""
     budget = make_budget(job)
-    data, public = load_data(job)
-    trainer = make_trainer(job, data, public)
-    plan, why = make_plan(job, data, trainer, budget)
-    executor = make_executor(job)
-    if why is not None and not quiet:
-        print(why)
-    if not quiet:
-        offer_time(job, plan, executor)
-    with heartbeat("tuning inside the seal") as beat, stoppable(out):
+    with stoppable(out):
+        data, public = load_data(job)
+        trainer = make_trainer(job, data, public)
+        plan, why = make_plan(job, data, trainer, budget)
+        executor = make_executor(job)
+        if why is not None and not quiet:
+            print(why)
+        if not quiet:
+            offer_time(job, plan, executor)
+        return _run(job, plan, trainer, data, out, executor)
+
+
+def _run(job: Job, plan: Plan, trainer: Any, data: Any, out: Path, executor: Executor) -> Release:
+    with heartbeat("tuning inside the seal") as beat:
         return run(
             plan,
             trainer,
@@ -116,7 +122,7 @@ def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
             data_is=job.get("data", "kind", "private"),
             release_at=job.get("run", "release_at"),
             rehearsal=job.get("run", "rehearsal"),
-            job=job.sections,
+            job=job.describe(),
             beat=beat,
         )
 

@@ -2,7 +2,8 @@
 
 Started as ``python -m dptune.executors._worker`` with either an inherited socket or the address of one. It dies
 with its parent, keeps no file outside the vault (its temporary folder is the vault's, or one that is removed), and
-what trainers print goes to the vault, never to a terminal.
+what trainers print goes to the vault, never to a terminal. What it answers is data (``_messages``): the driver opens
+no pickle that was made here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
-import importlib.util
 import os
 import pickle
 import resource
@@ -22,20 +22,28 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from multiprocessing.connection import Client, Connection
-from typing import Any
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
 
+from dptune.executors._messages import pack_ready, pack_result, unpack_tasks
 from dptune.executors.base import Result, Task
+from dptune.executors.models import open_model, pack_model
 
-__all__ = ["dumps", "main", "serve"]
+__all__ = ["main", "serve"]
 
 _SET_PARENT_DEATH_SIGNAL = 1
+_OVER = 3  # exit code: nobody there any more
+_TRIES = 100  # to be let in by a driver that is there
 
 
-def dumps(value: Any) -> bytes:
-    """Pickle by value what is defined in a script or notebook (cloudpickle), by reference everything else."""
-    name = "cloudpickle" if importlib.util.find_spec("cloudpickle") else "joblib.externals.cloudpickle"
-    return bytes(importlib.import_module(name).dumps(value))
+class Channel(Protocol):
+    """Whole messages in both directions; EOFError or OSError when the other side is gone."""
+
+    def send_bytes(self, message: bytes, /) -> None:
+        """Send one."""
+
+    def recv_bytes(self) -> bytes:
+        """Wait for one."""
 
 
 def _die_with(parent: int) -> None:
@@ -67,7 +75,7 @@ def _stack(trainer: Any, data: Any, secret: bytes, tasks: Sequence[Task]) -> dic
 
     fitted: dict[int, Any] = {}
     try:
-        starts = {task.index: pickle.loads(task.start) for task in tasks if task.start is not None}
+        starts = {task.index: open_model(task.start) for task in tasks if task.start is not None}
         for stack in stacks(trainer, [trial_from_json(task.trial) for task in tasks], starts):
             try:
                 fitted |= fit_stack(trainer, stack, data, Randomness(secret), starts)
@@ -87,12 +95,12 @@ def _attempt(trainer: Any, data: Any, secret: bytes, task: Task, fitted: Any) ->
     try:
         trial, randomness = trial_from_json(task.trial), Randomness(secret)
         if fitted is None:
-            start = None if task.start is None else pickle.loads(task.start)
+            start = None if task.start is None else open_model(task.start)
             model, score = fit_trial(trainer, trial, data, randomness, start=start)
         else:
             model, score = score_trial(trial, fitted, data, randomness)
         outcome = Outcome(task.index, score)
-        return Result(task.index, outcome.score, dumps(model))
+        return Result(task.index, outcome.score, pack_model(model))
     except BaseException:  # SystemExit and KeyboardInterrupt of a trainer are failures too
         return Result(task.index, float("-inf"), error=traceback.format_exc())
 
@@ -117,23 +125,30 @@ class _Captured:
         return text
 
 
-def serve(channel: Connection, captured: _Captured | None) -> None:
+def serve(channel: Channel, captured: _Captured | None) -> None:
     """Take the work, say whether it arrived, then answer tasks until the other side closes."""
     paths: list[str] = pickle.loads(channel.recv_bytes())
     sys.path[:] = [*paths, *(p for p in sys.path if p not in paths)]
     try:
         trainer, data, secret = pickle.loads(channel.recv_bytes())
     except Exception as error:
-        channel.send_bytes(pickle.dumps(f"{type(error).__name__}: {error}"))
+        traceback.print_exc()
+        channel.send_bytes(pack_ready(_reason(error)))
         return
-    channel.send_bytes(pickle.dumps(None))
+    channel.send_bytes(pack_ready(None))
     while True:
         try:
-            tasks: tuple[Task, ...] = pickle.loads(channel.recv_bytes())
+            tasks = unpack_tasks(channel.recv_bytes())
         except (EOFError, OSError):
             return
         for result in _train(trainer, data, secret, tasks):
-            channel.send_bytes(pickle.dumps(_with_output(result, captured)))
+            channel.send_bytes(pack_result(_with_output(result, captured)))
+
+
+def _reason(error: Exception) -> str:
+    """Why trainer or data did not arrive. What cannot be imported is named; any other text may quote records."""
+    name = type(error).__name__
+    return f"{name}: {error}" if isinstance(error, ImportError | AttributeError) else name
 
 
 def _with_output(result: Result, captured: _Captured | None) -> Result:
@@ -160,17 +175,28 @@ def main() -> None:
     if options.descriptor is not None:
         serve(Connection(options.descriptor), None)
         return
-    key = bytes.fromhex(sys.stdin.readline().strip())
+    own, driver = (bytes.fromhex(sys.stdin.readline().strip()) for _ in range(2))
     folder = tempfile.mkdtemp(prefix="dptune-")
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     os.chdir(folder)
     try:
-        with Client((options.host, options.port), authkey=key) as channel:
-            serve(channel, _Captured())
+        serve(_connect(options.host, options.port, own, driver), _Captured())
     except (OSError, EOFError):
-        sys.exit(3)  # nobody there any more
+        sys.exit(_OVER)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _connect(host: str, port: int, own: bytes, driver: bytes) -> Channel:
+    """The link to the driver. A door where many strangers wait may send a worker away: it comes again."""
+    from dptune.executors._link import call  # noqa: PLC0415 - 'cryptography' comes with the extra 'ray'
+    from dptune.executors._noise import Keys  # noqa: PLC0415
+
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(EOFError, ConnectionResetError, BrokenPipeError, TimeoutError):
+            return call(host, port, Keys(own), driver)
+        time.sleep(0.1)
+    return call(host, port, Keys(own), driver)
 
 
 if __name__ == "__main__":

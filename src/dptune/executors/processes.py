@@ -1,7 +1,8 @@
 """Trials in processes of this machine, one numerical thread each.
 
 A fixed number of workers is started before the charge and lives until the release. What they print and their temporary
-files go to the vault; a worker that dies is reported, and replaced, but its trials are not tried again here.
+files go to the vault; a worker that dies is reported, and replaced, but its trials are not tried again here. What
+workers answer is data: nothing that they made is unpickled.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from pathlib import Path
 
 from dptune._validate import integer
 from dptune.errors import InvalidInput, Stopped
-from dptune.executors._worker import dumps
+from dptune.executors._messages import LARGEST, BadMessage, pack_tasks, unpack_ready, unpack_result
 from dptune.executors.base import Result, Session, Task, Work, dead
+from dptune.executors.models import dumps
 
-__all__ = ["Processes", "environment", "hello", "one_thread"]
+__all__ = ["Processes", "did_not_arrive", "environment", "hello", "one_thread"]
+
+_STARTS = 5  # in a row without one that got ready: then there is no use in going on
 
 _THREADS = (
     "OMP_NUM_THREADS",
@@ -39,8 +43,13 @@ def one_thread() -> dict[str, str]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """A worker's environment: one thread, temporary files in ``folder``."""
-    return {**os.environ, **one_thread(), "TMPDIR": str(folder), "PYTHONHASHSEED": "0"}
+    """A worker's environment: one thread, temporary files in ``folder``, modules where this process finds them."""
+    given = {**os.environ, **one_thread(), "TMPDIR": str(folder), "PYTHONHASHSEED": "0"}
+    if given.get("PYTHONPATH"):  # it may be relative to the folder of this process, and workers live in another
+        given["PYTHONPATH"] = os.pathsep.join(
+            str(Path(one).absolute()) for one in given["PYTHONPATH"].split(os.pathsep)
+        )
+    return given
 
 
 def hello(work: Work) -> list[bytes]:
@@ -51,8 +60,16 @@ def hello(work: Work) -> list[bytes]:
     except Exception as error:
         raise InvalidInput(
             f"The trainer or the data cannot be sent to another process ({type(error).__name__}: {error}). "
-            "Open files and connections inside fit(); nothing was charged."
+            "Open files and connections inside fit()."
         ) from None
+
+
+def did_not_arrive(problem: str) -> InvalidInput:
+    """What to say when a worker cannot make sense of trainer or data."""
+    return InvalidInput(
+        f"The trainer or the data did not arrive in a worker ({problem}). Define the trainer in a module that workers "
+        "can import."
+    )
 
 
 @dataclass
@@ -76,6 +93,7 @@ class _Session:
     greeting: list[bytes]
     workers: list[_Worker | None] = field(default_factory=list)
     lost: deque[Result] = field(default_factory=deque)
+    failed: int = 0  # starts in a row
 
     def start(self) -> None:
         started = [self._spawn(place) for place in range(self.slots)]
@@ -83,16 +101,18 @@ class _Session:
         for worker in started:  # they load in parallel, then say whether all arrived
             self._greet(worker)
         for worker in started:
-            self._confirm(worker)
+            problem = self._problem(worker)
+            if problem is not None:
+                raise did_not_arrive(problem)
 
     def _spawn(self, place: int) -> _Worker:
-        ours, theirs = socket.socketpair()
         output, folder = self.work.vault / "output", self.work.vault / "work"
         for one in (output, folder):
             one.mkdir(mode=0o700, exist_ok=True)
+        ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "dptune.executors._worker"]
         command += ["--descriptor", str(theirs.fileno()), "--parent", str(os.getpid())]
-        with (output / f"worker-{place}.log").open("ab") as log, theirs:
+        with ours, theirs, (output / f"worker-{place}.log").open("ab") as log:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -102,44 +122,57 @@ class _Session:
                 cwd=folder,
                 env=environment(folder),
             )
-        return _Worker(process, Connection(ours.detach()))
+            return _Worker(process, Connection(ours.detach()))
 
     def _greet(self, worker: _Worker) -> None:
         with contextlib.suppress(OSError):  # a worker that is dead already shows at the first answer
             for message in self.greeting:
                 worker.channel.send_bytes(message)
 
-    def _confirm(self, worker: _Worker) -> None:
+    def _problem(self, worker: _Worker) -> str | None:
+        """None once the worker is ready, or why it is not."""
         try:
-            problem = pickle.loads(worker.channel.recv_bytes())
-        except (EOFError, OSError):
-            problem = "the worker ended before it was ready"
-        if problem is not None:
-            raise InvalidInput(
-                f"The trainer or the data did not arrive in a worker ({problem}). Define the trainer in a module that "
-                "workers can import; nothing was charged."
-            )
+            return unpack_ready(worker.channel.recv_bytes(LARGEST))
+        except (EOFError, OSError, BadMessage):
+            return "the worker ended before it was ready"
 
     def submit(self, *tasks: Task) -> None:
         for place, worker in enumerate(self.workers):
             if worker is not None and worker.tasks:
                 continue
-            free = worker or self._replace(place)
+            free = worker if worker is not None and worker.process.poll() is None else self._replace(place)
+            if free is None:  # killed while it started: that is the death of what it was started for
+                self.lost.extend(dead(task.index for task in tasks))
+                return
             free.tasks = [task.index for task in tasks]
             with contextlib.suppress(OSError):  # a dead worker shows at wait()
-                free.channel.send_bytes(pickle.dumps(tasks))
+                free.channel.send_bytes(pack_tasks(tasks))
             return
         raise InvalidInput("All workers are busy; wait() for one first.")
 
-    def _replace(self, place: int) -> _Worker:
-        worker = self._spawn(place)
-        self.workers[place] = worker
-        self._greet(worker)
-        try:
-            self._confirm(worker)
-        except InvalidInput:
-            raise Stopped("A worker could not be started again. Free some memory, then resume the run.") from None
-        return worker
+    def _replace(self, place: int) -> _Worker | None:
+        """A new worker where one died; None if it died too before it was ready, an error if that keeps happening."""
+        self._drop(place)
+        with contextlib.suppress(OSError):  # no process can be made now
+            self.workers[place] = worker = self._spawn(place)
+            self._greet(worker)
+            if self._problem(worker) is None:
+                self.failed = 0
+                return worker
+        self._drop(place)
+        self.failed += 1
+        if self.failed < _STARTS:
+            return None
+        folder = self.work.vault.parent
+        raise Stopped(
+            f"Worker processes could not be started, {_STARTS} times in a row. What the run was charged stays charged: "
+            f"free some memory, then finish it with 'dptune resume {folder}'."
+        )
+
+    def _drop(self, place: int) -> None:
+        worker, self.workers[place] = self.workers[place], None
+        if worker is not None:
+            worker.stop()
 
     def wait(self, seconds: float) -> Result | None:
         if self.lost:
@@ -150,13 +183,12 @@ class _Session:
             worker = self.workers[place]
             assert worker is not None
             try:
-                result: Result = pickle.loads(worker.channel.recv_bytes())
-            except (EOFError, OSError, pickle.UnpicklingError):
-                worker.stop()
-                self.workers[place] = None
+                result = unpack_result(worker.channel.recv_bytes(LARGEST))
+                worker.tasks.remove(result.index)
+            except (EOFError, OSError, ValueError):  # dead, or it speaks of what it was not asked
+                self._drop(place)
                 self.lost.extend(dead(worker.tasks))
                 return self.lost.popleft()
-            worker.tasks.remove(result.index)
             return result
         return None
 

@@ -75,7 +75,7 @@ def losses_of(
     for candidate in candidates:
         try:
             losses.append(float(loss(fit(candidate))))
-        except Exception:  # which candidates fail depends on the data: it is a bad loss, not news
+        except (Exception, SystemExit):  # which candidates fail depends on the data: it is a bad loss, not news
             _log.exception("A candidate failed on this client; it ranks last.")
             losses.append(math.nan)
     return losses

@@ -187,12 +187,19 @@ class AdaptiveSearch:
         else:
             # A failure tells the rule that the place is bad, not how bad.
             filled = np.where(np.isfinite(scores), scores, finite.min())
-            raw = np.asarray(self._rule(np.stack(self._chosen[:seen]), filled, points), dtype=float)
-            # Softmax is a density: the prior is its reference measure.
-            usable = raw.shape == prior.shape and bool(np.isfinite(raw).all()) and bool((raw >= 0).all())
-            weights = raw * prior if usable and (raw * prior).sum() > 0 else prior
+            weights = self._weights(np.stack(self._chosen[:seen]), filled, points, prior)
         density, penalty = self._steering.density, self._steering.penalty
         return project_kl(weights, prior, density, penalty) if penalty > 0 else project(weights, prior, density)
+
+    def _weights(self, seen: Array, scores: Array, points: Array, prior: Array) -> Array:
+        """What the rule prefers; the prior where it fails, because a run that stops would tell about scores."""
+        try:
+            raw = np.asarray(self._rule(seen, scores, points), dtype=float)
+        except (Exception, SystemExit):
+            return prior
+        # Softmax is a density: the prior is its reference measure.
+        usable = raw.shape == prior.shape and bool(np.isfinite(raw).all()) and bool((raw >= 0).all())
+        return raw * prior if usable and 0 < (raw * prior).sum() < np.inf else prior
 
     def _next(self, j: int, seen: int) -> Trial:
         u = self._randomness.uniform("candidate", j)

@@ -10,7 +10,14 @@ import math
 from fractions import Fraction
 from typing import Protocol
 
-__all__ = ["BitSource", "Bits"]
+from dptune.accounting.shards import flip_rate
+
+__all__ = ["BitSource", "Bits", "short_fraction"]
+
+
+def short_fraction(scale: float) -> float:
+    """A scale of noise with a short binary fraction, never smaller: what is priced is what the exact sampler draws."""
+    return math.ceil(scale * 2**16) / 2**16
 
 
 class BitSource(Protocol):
@@ -96,8 +103,8 @@ class Bits:
 
     def permute_and_flip(self, utilities: list[int], sensitivity: int, budget: Fraction) -> int:
         """An index, by permute-and-flip (McKenna and Sheldon 2020): budget-DP for integer utilities."""
-        best = max(utilities)
+        best, rate = max(utilities), flip_rate(budget, sensitivity)
         for index in self.permutation(len(utilities)):
-            if self.bernoulli_exp(budget * (best - utilities[index]) / (2 * sensitivity)):
+            if self.bernoulli_exp(rate * (best - utilities[index])):
                 return index
         raise AssertionError("the best candidate's coin always shows heads")

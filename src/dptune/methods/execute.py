@@ -2,7 +2,8 @@
 
 Checks that the trainer still declares the cost that the plan paid for, takes the trial's records, trains, and
 scores on private validation records where the plan says so. Whatever raises in :func:`fit_trial` is a failed
-trial, which scores minus infinity; nothing may be retried.
+trial, which scores minus infinity; nothing may be retried. A private validation record cannot make a trial fail: it is
+judged by :mod:`dptune.judging`, on its own.
 
 Several trials of one part of the records can be one call of the trainer's ``fit_many``, if it has it: a faster way to
 the same values, never another one. The theorems ask that a trial's outcome is a function of its own configuration,
@@ -21,17 +22,14 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from dptune.errors import InvalidInput
+from dptune.judging import correct
 from dptune.methods.exact import Bits
 from dptune.methods.lines import settle
-from dptune.methods.parts import DataPart, records, size
+from dptune.methods.parts import DataPart, records
 from dptune.methods.trial import Randomness, Trial
 
 __all__ = ["check_cost", "fit_stack", "fit_trial", "score_trial", "stacks"]
-
-_GRID = 2**20
 
 
 def fit_trial(
@@ -112,24 +110,6 @@ def check_cost(trainer: Any, trial: Trial) -> None:
     """Refuse a trainer that no longer declares what the plan paid for."""
     if trial.declared is not None and trainer.cost(trial.params) != trial.declared:
         raise InvalidInput("The trainer declares another cost than the one in the plan; plan again with this trainer.")
-
-
-def correct(model: Any, data: Any) -> Fraction:
-    """How many records the model gets right: each record counts between 0 and 1, decided on its own.
-
-    ``model.correct(data)``, if there is one, gives a value for every record, or their number (a whole one: a sum of
-    fractions in floating point is not exact). What is no number counts as 0.
-    """
-    if size(data) == 0:
-        return Fraction(0)
-    if not callable(getattr(model, "correct", None)):
-        x, y = (data[0], data[-1]) if isinstance(data, tuple) else (data.x, data.y)
-        return Fraction(int((model.predict(x) == y).sum()))
-    judged = np.asarray(model.correct(data), dtype=float)
-    most = float(size(data)) if judged.ndim == 0 else 1.0
-    # Each value on a grid of its own, then a sum of whole numbers: exact in any order.
-    each = np.floor(np.clip(np.nan_to_num(judged, nan=0.0), 0.0, most) * _GRID).astype(np.int64)
-    return Fraction(int(each.sum()), _GRID)
 
 
 def _takes(function: Any, name: str) -> bool:

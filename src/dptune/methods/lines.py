@@ -18,7 +18,7 @@ from dptune.accounting import Cost, RenyiLine
 from dptune.accounting._renyi import base_curve
 from dptune.accounting.lines import line_orders
 from dptune.errors import InvalidInput, NotComparable
-from dptune.methods._machinery.declared import NOISE, declared_cost, follows_noise
+from dptune.methods._machinery.declared import NOISE, declared_cost, tunable_noise
 from dptune.methods.budget import Budget
 from dptune.methods.trial import Params, Selection, Trial
 from dptune.spaces import Candidates, Domain
@@ -95,7 +95,7 @@ def admit(trainer: Any, params: Params, line: RenyiLine) -> Params:
     def below(noise: float) -> bool:
         return under_line(declared_cost(trainer, {**params, NOISE: noise}), line)
 
-    if not follows_noise(trainer, params):
+    if not tunable_noise(trainer, params):
         if not under_line(declared_cost(trainer, params), line):
             raise InvalidInput(f"A candidate is above the line of slope {line.slope:g} and is not admitted.")
         return dict(params)
@@ -118,7 +118,7 @@ def settle(trainer: Any, trial: Trial) -> Trial:
 def check_comparable(trainer: Any, trial: Trial) -> None:
     """Refuse a trainer whose cost cannot be compared with the trial's line; no candidate would ever be admitted."""
     if trial.line is not None:
-        tunable = follows_noise(trainer, trial.params)
+        tunable = tunable_noise(trainer, trial.params)
         _curve(declared_cost(trainer, {**trial.params, NOISE: 2.0} if tunable else trial.params), trial.line)
 
 

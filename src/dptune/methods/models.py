@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dptune.accounting.shards import ElasticRounds, sparse_vector
-from dptune.methods.threshold import worst_case_weight
+from dptune.accounting.shards import ElasticRounds, ElasticStep, above_threshold, flip_rate, sparse_vector
 
 __all__ = ["Rounds", "elastic_rounds", "flip_choices", "sparse_choices", "top_share", "vote_choices"]
 
@@ -49,45 +48,44 @@ def elastic_rounds(
 
     An infinite budget and ``free_above_one=False`` give the paper's own, unbounded procedure.
     """
-    u, step, chosen, passes, spent = start, 1, -1, 0, 0.0
+    elastic, chosen, passes, spent = ElasticStep(start, granularity), -1, 0, 0.0
+    one = above_threshold(1, 1)
     trace: list[int] = []
-    while step and spent + 1.0 <= budget + 1e-9 and len(trace) < most:
+    while elastic.step and spent + 1.0 <= budget + 1e-9 and len(trace) < most:
         above = None
-        proposal = u + step * granularity
-        if not free_above_one or proposal <= 1.0 + 1e-12:
-            level = proposal + rng.laplace(0.0, 2.0 / k_epsilon)
-            over = utilities + rng.laplace(0.0, 4.0 / k_epsilon, len(utilities)) >= level
-            above = int(np.argmax(over)) if over.any() else None
-            spent += 0.5 if above is None else 1.0
-        if above is None:
-            step //= 2
-        else:
-            chosen, u, step, passes = above, u + granularity * step, 2 * step, passes + 1
+        if not (free_above_one and elastic.impossible):
+            level = elastic.proposal() + rng.laplace(0.0, float(one.threshold_scale) / k_epsilon)
+            noisy = utilities + rng.laplace(0.0, float(one.query_scale) / k_epsilon, len(utilities))
+            above = int(np.argmax(noisy >= level)) if (noisy >= level).any() else None
+            spent += float(one.failed if above is None else one.passed)
+        elastic.answer(above is not None)
+        if above is not None:
+            chosen, passes = above, passes + 1
         trace.append(chosen)
     return Rounds(trace, passes, spent)
 
 
 def sparse_choices(utilities: Array, k_budget: float, granularity: float, rng: np.random.Generator) -> int:
     """One sparse vector over the same proposals; -1 if nothing passed."""
-    elastic = ElasticRounds(0.0, granularity)
-    vector = sparse_vector(1.0, 1.0, max(1, 2 * elastic.doublings()))
-    shift, left = rng.laplace(0.0, vector.threshold_scale / k_budget), vector.passes
-    u, step, chosen = 0.0, 1, -1
-    while step and left:
-        proposal = u + step * granularity
+    vector = sparse_vector(1.0, 1.0, ElasticRounds(0.0, granularity).most_passes())
+    shift, left = rng.laplace(0.0, float(vector.threshold_scale) / k_budget), vector.passes
+    elastic, chosen = ElasticStep(0.0, granularity), -1
+    while elastic.step and left:
         over = np.zeros(1, dtype=bool)
-        if proposal <= 1.0 + 1e-12:
-            over = utilities + rng.laplace(0.0, vector.query_scale / k_budget, len(utilities)) >= proposal + shift
+        if not elastic.impossible:
+            noise = rng.laplace(0.0, float(vector.query_scale) / k_budget, len(utilities))
+            over = utilities + noise >= elastic.proposal() + shift
+        elastic.answer(bool(over.any()))
         if over.any():
-            chosen, u, step, left = int(np.argmax(over)), u + granularity * step, 2 * step, left - 1
-        else:
-            step //= 2
+            chosen, left = int(np.argmax(over)), left - 1
     return chosen
 
 
 def flip_choices(utilities: Array, k_budget: float, rng: np.random.Generator) -> NDArray[np.int64]:
     """Permute-and-flip for every row, as the largest utility plus exponential noise (the same law)."""
-    return np.asarray(np.argmax(utilities + rng.exponential(2.0 / k_budget, utilities.shape), axis=1))
+    return np.asarray(
+        np.argmax(utilities + rng.exponential(1.0 / float(flip_rate(k_budget, 1)), utilities.shape), axis=1)
+    )
 
 
 def vote_choices(
@@ -119,7 +117,7 @@ def threshold_choices(
     """The choice of thresholds for every row, with the package's own noise (``rounds``) or one sparse vector."""
     if variant == "sparse":
         return np.array([sparse_choices(row, k_budget, granularity, rng) for row in utilities])
-    weight = max(worst_case_weight(ElasticRounds(0.0, granularity)), 1.0)
+    weight = ElasticRounds(0.0, granularity).weight()
     return np.array(
         [elastic_rounds(row, k_budget / weight, granularity, rng, budget=weight).final for row in utilities]
     )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dptune._codec import register_family
 from dptune._validate import integer, real
+from dptune.data import size, take
 from dptune.errors import InvalidInput
 
 __all__ = ["ALL", "Client", "Coin", "DataPart", "GeneratorSource", "Shard", "part_from_json", "records", "size"]
@@ -90,7 +91,7 @@ class Client:
             raise InvalidInput(
                 "Dirichlet clients need class labels (data with 'y'); use alpha=None for i.i.d. clients."
             )
-        classes = np.asarray(labels).astype(np.int64)
+        classes = _class_numbers(labels)
         uniforms = randomness.generator("client").random(count)
         chosen = np.zeros(count, dtype=np.int64)
         for one in np.unique(classes):
@@ -102,6 +103,21 @@ class Client:
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "client", "count": self.count, "index": self.index, "alpha": self.alpha}
+
+
+def _class_numbers(labels: Any) -> NDArray[np.int64]:
+    """A whole number for every label, from that label alone; what is no number of this size is -1."""
+    if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iub":
+        return labels.astype(np.int64)
+    return np.array([_class_number(label) for label in labels], dtype=np.int64)
+
+
+def _class_number(label: Any) -> int:
+    try:
+        found = int(label)
+    except Exception:  # one odd label must not stop a run
+        return -1
+    return found if abs(found) < 2**63 else -1
 
 
 Condition = Coin | Shard | Client
@@ -151,11 +167,6 @@ def part_from_json(data: object) -> DataPart:
 register_family(DataPart, DataPart.describe, part_from_json)
 
 
-def size(data: Any) -> int:
-    """The number of records of a data set, an array, a list, or a tuple of columns."""
-    return len(data[0]) if isinstance(data, tuple) and data else len(data)
-
-
 def records(part: DataPart, data: Any, randomness: GeneratorSource) -> Any:
     """The records of a part. ``data`` has ``take(index)``, or is an array, a list, or a tuple of equally long ones.
 
@@ -164,19 +175,4 @@ def records(part: DataPart, data: Any, randomness: GeneratorSource) -> Any:
     if not part.conditions:
         return data
     labels = data[-1] if isinstance(data, tuple) else getattr(data, "y", None)
-    return _take(data, part.index(size(data), labels, randomness))
-
-
-def _take(data: Any, index: NDArray[np.int64]) -> Any:
-    if isinstance(data, tuple):
-        return tuple(_take(column, index) for column in data)
-    if isinstance(data, list):
-        return [data[i] for i in index]
-    if isinstance(data, np.ndarray):
-        return data[index]
-    if callable(getattr(data, "take", None)):
-        return data.take(index)
-    raise InvalidInput(
-        f"Cannot take a part of {type(data).__name__}: give an array, a list, a tuple of them, or an object with "
-        "'take(index)'."
-    )
+    return take(data, part.index(size(data), labels, randomness))

@@ -15,7 +15,14 @@ from typing import Any, ClassVar
 
 from dptune._validate import integer, real
 from dptune.accounting import Cost
-from dptune.accounting.shards import ElasticRounds, filtered_rounds, sparse_vector
+from dptune.accounting.shards import (
+    ElasticRounds,
+    ElasticStep,
+    above_threshold,
+    beyond,
+    filtered_rounds,
+    sparse_vector,
+)
 from dptune.errors import InvalidInput
 from dptune.methods._machinery.search import Told
 from dptune.methods._machinery.shards import UNIT, ChoicePlan, Choosing, check_candidates, total_utility
@@ -27,7 +34,7 @@ from dptune.methods.trial import Outcome, Params, Randomness, Search, Selection,
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.spaces import Candidates
 
-__all__ = ["Threshold", "ThresholdPlan", "register_proposer", "worst_case_weight"]
+__all__ = ["Threshold", "ThresholdPlan", "register_proposer"]
 
 # What was offered so far, and which of it passed (None: nothing did) -> the next candidates; none to stop.
 Proposer = Callable[[list[tuple[list[Params], int | None]]], list[Params]]
@@ -40,12 +47,6 @@ def register_proposer(name: str, proposer: Proposer) -> None:
     It sees only which candidate passed in every round, which is paid for; it must look at nothing private.
     """
     _PROPOSERS[name] = proposer
-
-
-def worst_case_weight(elastic: ElasticRounds) -> float:
-    """What the noise-free rounds up to utility 1 cost in units of e: a pass 1, a fail 1/2."""
-    passes = (elastic.rounds() - 1) // 2
-    return passes + (passes + 1) / 2.0
 
 
 @dataclass(frozen=True)
@@ -156,70 +157,49 @@ class Threshold:
             self.granularity,
             self.start,
             self.variant,
-            total / max(worst_case_weight(elastic), 1.0),
-            max(1, 2 * elastic.doublings()),
+            total / elastic.weight(),
+            elastic.most_passes(),
         )
         choosing = Choosing(self.candidates, self.default, self.shards, self.private, validation)
         parts, final, default = choosing.planned(budget, trainer, rounds.cost)
         return ThresholdPlan(budget, default, parts, final, rounds, self.batch, self.proposer)
 
 
-class Elastic:
-    """The thresholds: public arithmetic on passes and fails."""
-
-    def __init__(self, start: float, granularity: float) -> None:
-        self.start, self.granularity = start, granularity
-        self.steps, self.step = 0, 1
-
-    def proposal(self) -> float:
-        return self.start + (self.steps + self.step) * self.granularity
-
-    def answer(self, passed: bool) -> None:
-        if passed:
-            self.steps += self.step
-            self.step *= 2
-        else:
-            self.step //= 2
-
-
 class Gate:
     """Noisy comparisons with thresholds, within the budget; says None when it may answer no more."""
 
     def __init__(self, rounds: Rounds, parts: int, sensitivity: int, bits: Bits) -> None:
-        self._bits, self._shards, d = bits, parts, Fraction(sensitivity)
+        self._bits, self._shards = bits, parts
         self._sparse = rounds.variant == "sparse"
         self._left = Fraction(rounds.epsilon)
         self._passes = rounds.passes
         if self._sparse:
-            share = Fraction(1.0 / (1.0 + (2.0 * self._passes) ** (2.0 / 3.0)))
-            e1, e2 = self._left * share, self._left * (1 - share)
-            self._query = 2 * self._passes * d / e2
-            self._shift = bits.discrete_laplace(_rounded(d / e1))
+            vector = sparse_vector(rounds.epsilon, sensitivity, self._passes)
+            self._query = _rounded(vector.query_scale)
+            self._shift = bits.discrete_laplace(_rounded(vector.threshold_scale))
         else:
-            self._each = Fraction(rounds.per_round)
-            self._query = 4 * d / self._each
-            self._threshold = _rounded(2 * d / self._each)
-        self._query = _rounded(self._query)
+            self._round = above_threshold(rounds.per_round, sensitivity)
+            self._query, self._threshold = _rounded(self._round.query_scale), _rounded(self._round.threshold_scale)
 
     @property
     def open(self) -> bool:
         """Whether one more round, passed at worst, fits."""
-        return self._passes > 0 if self._sparse else self._each <= self._left
+        return self._passes > 0 if self._sparse else self._round.passed <= self._left
 
     def first_above(self, utilities: list[int], proposal: float) -> int | None:
         """The first candidate whose noisy utility reaches the noisy threshold; None if none does."""
-        if proposal > 1.0 + 1e-12:
-            return None  # a utility cannot exceed 1: public, free
+        if beyond(proposal):
+            return None  # public, free
         level = math.floor(proposal * self._shards * UNIT)
         level += self._shift if self._sparse else self._bits.discrete_laplace(self._threshold)
         for index, utility in enumerate(utilities):
             if utility + self._bits.discrete_laplace(self._query) >= level:
                 self._passes -= 1
                 if not self._sparse:
-                    self._left -= self._each
+                    self._left -= self._round.passed
                 return index
         if not self._sparse:
-            self._left -= self._each / 2
+            self._left -= self._round.failed
         return None
 
 
@@ -238,7 +218,7 @@ class ThresholdSearch(ShardSearch):
     def choose(self) -> int | None:
         utilities, rounds = self.utilities(), self._plan.rounds
         gate = self._plan.gate(Bits(self._randomness, "choice"))
-        elastic = Elastic(rounds.start, rounds.granularity)
+        elastic = ElasticStep(rounds.start, rounds.granularity)
         chosen: int | None = None
         while elastic.step > 0 and gate.open:
             passed = gate.first_above(utilities, elastic.proposal())
@@ -254,7 +234,7 @@ class BatchSearch:
         self._plan, self._told, self._size = plan, Told(), arrive
         self._items, self._shards = plan.parts.candidates.items, plan.parts.count
         self._gate = plan.gate(Bits(randomness, "choice"))
-        self._elastic = Elastic(plan.rounds.start, plan.rounds.granularity)
+        self._elastic = ElasticStep(plan.rounds.start, plan.rounds.granularity)
         self._history: list[tuple[list[Params], int | None]] = []
         self._chosen: Params | None = None
         self._first = 0

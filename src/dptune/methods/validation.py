@@ -9,7 +9,6 @@ score must never exist outside the methods whose utilities have low sensitivity.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from dptune.accounting import Cost, DiscreteGaussian
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.errors import InvalidInput
 from dptune.methods.budget import Budget
+from dptune.methods.exact import short_fraction
 from dptune.methods.parts import Coin, DataPart
 from dptune.methods.trial import HeldOut
 
@@ -42,9 +42,7 @@ class PrivateValidation:
         hint = "It is a public constant; use the expected number of validation records."
         object.__setattr__(self, "denominator", real("denominator", self.denominator, 1, 1e12, hint=hint))
         if self.noise is not None:
-            # What is priced is what is drawn: a short binary fraction, which the exact sampler takes as it is.
-            given = real("noise", self.noise, 0.05, 1e5)
-            object.__setattr__(self, "noise", math.ceil(given * 2**16) / 2**16)
+            object.__setattr__(self, "noise", short_fraction(real("noise", self.noise, 0.05, 1e5)))
 
     def chosen(self, budget: Budget, choose: Callable[[Cost], Cost]) -> PrivateValidation:
         """With the least noise for which choosing by the noisy counts alone stays within the budget."""

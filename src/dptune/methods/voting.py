@@ -7,7 +7,6 @@ Local scores and votes must never be released. Then one private training on ever
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -19,7 +18,7 @@ from dptune.accounting.voting import RingVote, vote_sensitivity
 from dptune.methods._machinery.search import FixedTrials
 from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candidates
 from dptune.methods.budget import Budget
-from dptune.methods.exact import Bits
+from dptune.methods.exact import Bits, short_fraction
 from dptune.methods.parts import Client
 from dptune.methods.trial import Params, Randomness, Search, Selection
 from dptune.methods.validation import PrivateValidation, validation_of
@@ -32,6 +31,11 @@ ASSUMPTIONS = (
     "Every client casts exactly the stated number of votes.",
     "The final training costs no more than the trainer declared, whatever was chosen.",
 )
+
+
+def _noisy_vote(candidates: int, votes: int, sigma: float) -> RingVote:
+    """The cost of sums of votes to each of which one discrete Gaussian is added, as :class:`VoteSearch` does."""
+    return RingVote(candidates, votes, scale=1, sigma=sigma, shares=1)
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class VotePlan(ChoicePlan):
 
     @property
     def choice(self) -> Cost:
-        return RingVote(len(self.parts.candidates), self.votes, 1, self.sigma, 1)
+        return _noisy_vote(len(self.parts.candidates), self.votes, self.sigma)
 
     def start(self, randomness: Randomness) -> Search:
         return VoteSearch(self, randomness)
@@ -91,12 +95,11 @@ class Vote:
         validation = validation_of(trainer, self.validation)
         p, k = len(self.candidates), integer("votes", self.votes, 1)
         least = calibrate_noise(
-            lambda level: RingVote(p, k, 1, level, 1), self.share * budget.epsilon, self.share * budget.delta
+            lambda level: _noisy_vote(p, k, level), self.share * budget.epsilon, self.share * budget.delta
         )
-        # What is priced is what is drawn: a short binary fraction, which the exact sampler takes as it is.
-        sigma = math.ceil(least * 2**16) / 2**16
+        sigma = short_fraction(least)
         choosing = Choosing(self.candidates, self.default, self.clients, self.private, validation)
-        parts, final, default = choosing.planned(budget, trainer, RingVote(p, k, 1, sigma, 1))
+        parts, final, default = choosing.planned(budget, trainer, _noisy_vote(p, k, sigma))
         return VotePlan(budget, default, parts, final, k, self.alpha, sigma)
 
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 from dptune.executors.base import Result, Session, Task
 from dptune.methods.trial import Outcome, Search, Selection, Trial
+from dptune.sealed._clock import Deadline
 from dptune.sealed._stacks import Kind, shares
 from dptune.sealed.vault import Vault
 
@@ -134,9 +135,9 @@ class Loop:
             counts = (self.done, self.asked) if self.counts else (None, None)
             self.beat(Beat(time.monotonic() - self.began, *counts))
 
-    def wait_until(self, moment: float) -> None:
-        """Do nothing, alive, until a time in seconds since the epoch."""
-        while (left := moment - time.time()) > 0:
+    def wait_until(self, deadline: Deadline) -> None:
+        """Do nothing, alive, until a public time."""
+        while (left := deadline.left()) > 0:
             time.sleep(min(left, _HEARTBEAT))
             self._tick()
 

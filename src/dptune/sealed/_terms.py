@@ -20,12 +20,12 @@ from dptune.methods.lines import check_comparable
 from dptune.methods.plan import Plan, plan_from_json
 from dptune.methods.trial import Trial
 from dptune.methods.validation import validation_of
-from dptune.sealed._files import storage_errors, write_durable
+from dptune.sealed._files import plain, storage_errors, write_once
 from dptune.sealed._quiet import silence
 from dptune.sealed.randomness import Randomness
 from dptune.sealed.vault import Vault
 
-__all__ = ["Terms", "check_run", "check_trainer", "fingerprint", "preflight", "terms_of"]
+__all__ = ["Terms", "check_name", "check_run", "check_trainer", "fingerprint", "preflight", "terms_of"]
 
 DATA_KINDS = ("private", "public", "synthetic")
 
@@ -49,6 +49,13 @@ def check_run(plan: Plan, trainer: Any, seed: int | None, data_is: str) -> None:
         )
     if plan.guaranteed and plan.price() > plan.budget.epsilon:
         raise InvalidInput("The plan costs more than its own budget; plan again.")
+
+
+def check_name(dataset: str) -> str:
+    """A data set's name goes into files and statements, so it must be a text that can be written."""
+    if plain(dataset) != dataset:
+        raise InvalidInput(f"The data set's name {dataset!r} holds half a character, which no file takes; rename it.")
+    return dataset
 
 
 def check_scored(plan: Plan, trainer: Any) -> None:
@@ -86,9 +93,7 @@ def fingerprint(data: Any, ledger: Path) -> str | None:
     """
     path = ledger.with_name(ledger.name + ".key")
     with storage_errors("The ledger's key"):
-        if not path.is_file():
-            write_durable(path, secrets.token_bytes(32))
-        hashed = _Hash(path.read_bytes()[:64])
+        hashed = _Hash(write_once(path, secrets.token_bytes(32))[:64])
     try:
         pickle.Pickler(hashed, protocol=4).dump(data)
     except Exception:
@@ -165,5 +170,5 @@ def _check_models(trainer: Any, trials: list[Trial], data: Any) -> None:
         return
     if isinstance(errors[0], DptuneError):
         raise errors[0]
-    said = str(errors[0]).splitlines()[0] if str(errors[0]) else "no reason given"
-    raise InvalidInput(f"The trainer cannot make its model ({type(errors[0]).__name__}: {said}). Nothing was charged.")
+    said = plain(str(errors[0])).splitlines()[0] if str(errors[0]) else "no reason given"
+    raise InvalidInput(f"The trainer cannot make its model ({type(errors[0]).__name__}: {said}).")

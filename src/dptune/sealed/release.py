@@ -1,8 +1,9 @@
 """The release folder: the only thing that leaves a run.
 
 Built inside the vault and moved out in one step, so that it is there completely or not at all. File times are set
-to a public time (``release_at``, or the time of the charge), because the true one tells how long the run took,
-hence how many trainings there were. No file here may depend on anything but the winner.
+to a public time (``release_at`` if it was kept, or the time of the charge), because the true one tells how long the
+run took, hence how many trainings there were. No file here may depend on anything but the winner, and on whether
+``release_at`` was kept.
 """
 
 from __future__ import annotations
@@ -10,21 +11,26 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
-import io
 import json
 import os
-import pickle
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dptune.errors import Corrupt, InvalidInput
-from dptune.sealed._files import private_folder, remove_tree, storage_errors, sync_folder, sync_tree
+from dptune.executors.models import is_arrays, open_model
+from dptune.sealed._files import plain, private_folder, remove_tree, storage_errors, sync_folder, sync_tree
 from dptune.sealed.statement import Facts, statement_markdown
 
-__all__ = ["Release", "load_release", "public_time", "set_times", "write_release"]
+__all__ = [
+    "Release",
+    "build_release",
+    "digest_release",
+    "load_release",
+    "public_time",
+    "publish_release",
+    "set_times",
+]
 
 
 @dataclass(frozen=True)
@@ -48,11 +54,13 @@ class Release:
         name = self.details["model"]
         if name is None:
             return None
-        content = (self.path / name).read_bytes()
-        if name.endswith(".npz"):
-            with np.load(io.BytesIO(content)) as arrays:
-                return dict(arrays)
-        return pickle.loads(content)
+        with storage_errors(f"The model in {self.path}"):
+            content = (self.path / name).read_bytes()
+        if hashlib.sha256(content).hexdigest() != self.details.get("model_sha256"):
+            raise Corrupt(f"The model in {self.path} is not the one that was released. Copy the release again.")
+        if name.endswith(".npz") and not is_arrays(content):
+            raise Corrupt(f"{self.path / name} is no file of arrays. Take the release from where it was published.")
+        return open_model(content)
 
 
 def public_time(text: str) -> datetime.datetime:
@@ -65,17 +73,8 @@ def public_time(text: str) -> datetime.datetime:
 
 
 def _model_file(model: bytes) -> tuple[str, bytes]:
-    """Arrays by name become an .npz without times in it; any other model stays a pickle."""
-    loaded = None
-    with contextlib.suppress(Exception):  # a class that only workers can import stays what it is
-        loaded = pickle.loads(model)
-    if isinstance(loaded, dict) and loaded and all(isinstance(v, np.ndarray) for v in loaded.values()):
-        plain = {str(name): value for name, value in loaded.items() if value.dtype != object}
-        if len(plain) == len(loaded):
-            buffer = io.BytesIO()
-            np.savez(buffer, allow_pickle=False, **plain)
-            return "model.npz", buffer.getvalue()
-    return "model.pickle", model
+    """The name of a packed model's file. It is not opened here: a pickle may run code of the worker that made it."""
+    return ("model.npz" if is_arrays(model) else "model.pickle"), model
 
 
 def set_times(moment: datetime.datetime, *paths: Path) -> None:
@@ -86,36 +85,56 @@ def set_times(moment: datetime.datetime, *paths: Path) -> None:
             os.utime(path, (seconds, seconds))
 
 
-def write_release(run: Path, facts: Facts, model: bytes | None) -> Release:
-    """Write the release of the run in folder ``run``; the folder appears in one step."""
-    building = run / "vault" / "release"
+def build_release(folder: Path, facts: Facts, model: bytes | None) -> Path:
+    """Write a release into ``folder``, which is inside the vault: nobody sees it yet."""
     with storage_errors("The release"):
-        remove_tree(building)
-        private_folder(building)
+        remove_tree(folder)
+        private_folder(folder)
         name, content = (None, b"") if model is None else _model_file(model)
-        facts = Facts(**{**facts.__dict__, "model": name})
+        facts = replace(facts, model=name)
         details = facts.describe()
         if name is not None:
             details["model_sha256"] = hashlib.sha256(content).hexdigest()
-            (building / name).write_bytes(content)
-        (building / "release.json").write_text(json.dumps(details, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        (building / "statement.md").write_text(statement_markdown(facts), encoding="utf-8")
-        (building / "plan.json").write_text(facts.plan.to_json() + "\n", encoding="utf-8")
-        moment = public_time(facts.released)
-        files = sorted(building.iterdir())
+            (folder / name).write_bytes(content)
+        texts = {
+            "release.json": json.dumps(details, indent=2, sort_keys=True) + "\n",
+            "statement.md": statement_markdown(facts),
+            "plan.json": facts.plan.to_json() + "\n",
+        }
+        for file, text in texts.items():
+            (folder / file).write_text(plain(text), encoding="utf-8")
+        files = sorted(folder.iterdir())
         for path in files:
             path.chmod(0o644)
-        building.chmod(0o755)
-        sync_tree(building)
-        set_times(moment, *files, building)
-        building.rename(run / "release")
+        folder.chmod(0o755)
+        sync_tree(folder)
+        set_times(public_time(facts.released), *files, folder)
+    return folder
+
+
+def publish_release(run: Path, built: Path) -> Release:
+    """Move a built release out of the vault in one step: from here on it is seen."""
+    with storage_errors("The release"):
+        built.rename(run / "release")
         sync_folder(run)
     return load_release(run)
 
 
-def load_release(run: Path, continued: bool = True) -> Release:
-    """The release of a run that has one."""
-    folder = run / "release"
+def digest_release(folder: Path) -> str:
+    """A hash of all that a release holds: names and contents of its files."""
+    state = hashlib.blake2b(digest_size=32)
+    with storage_errors("The release"):
+        for path in sorted(folder.rglob("*")):
+            content = path.read_bytes() if path.is_file() else b"a folder"
+            name = str(path.relative_to(folder)).encode("utf-8", "surrogateescape")
+            state.update(b"%d:%d:" % (len(name), len(content)) + name + content)
+    return state.hexdigest()
+
+
+def load_release(run: str | Path, continued: bool = True) -> Release:
+    """The release of a run that has one: from the run's folder, or from a copy of its ``release`` folder."""
+    run = Path(run)
+    folder = run if (run / "release.json").is_file() else run / "release"
     try:
         details = json.loads((folder / "release.json").read_text(encoding="utf-8"))
         return Release(

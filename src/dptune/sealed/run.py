@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import datetime
 import math
+import re
 import secrets
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +25,31 @@ from dptune.executors.processes import Processes
 from dptune.methods.lines import settle_selection
 from dptune.methods.plan import Plan
 from dptune.methods.trial import Selection
-from dptune.sealed._files import remove_tree, storage_errors, write_durable
+from dptune.sealed._clock import Deadline
+from dptune.sealed._files import plain, private_folder, remove_tree, write_durable
+from dptune.sealed._folder import Folder, new_folder, working_in
 from dptune.sealed._loop import Beat, Loop
 from dptune.sealed._quiet import Quiet, silence
 from dptune.sealed._stacks import kinds
-from dptune.sealed._terms import Terms, check_run, check_trainer, fingerprint, preflight, terms_of
+from dptune.sealed._terms import Terms, check_name, check_run, check_trainer, fingerprint, preflight, terms_of
 from dptune.sealed.duration import AUTO, offered_time, workers_of
 from dptune.sealed.ledger import Ledger, Receipt
 from dptune.sealed.randomness import Randomness
-from dptune.sealed.release import Release, load_release, public_time, set_times, write_release
+from dptune.sealed.release import (
+    Release,
+    build_release,
+    digest_release,
+    load_release,
+    public_time,
+    publish_release,
+    set_times,
+)
 from dptune.sealed.statement import Facts
 from dptune.sealed.vault import Vault
 
 __all__ = ["resume", "run"]
+
+_UNCHARGED = "nothing was charged"
 
 
 def run(
@@ -65,37 +78,57 @@ def run(
     ``seed`` makes this a rehearsal.
     """
     check_run(plan, trainer, seed, data_is)
-    if release_at == AUTO:
-        if rehearsal is None:
-            raise InvalidInput("release_at = 'auto' needs the folder of a rehearsal, which tells how long a run takes.")
-        release_at = offered_time(plan, Path(rehearsal), workers_of(executor)).isoformat()
-    if release_at is not None:
-        release_at = public_time(release_at).isoformat()
+    release_at = _release_time(plan, release_at, rehearsal, executor)
     replay = "unknown" if rehearsal is None else str(load_release(Path(rehearsal)).details.get("replay", "unknown"))
     randomness = Randomness.fresh() if seed is None else Randomness.rehearsal(seed)
     preflight(plan, trainer, data)
-    name = dataset or str(getattr(data, "name", "") or "data")
+    name = check_name(dataset or str(getattr(data, "name", "") or "data"))
     identity = secrets.token_hex(16)
-    folder = Path(out) if out is not None else Path("dptune-runs") / f"{name}-{identity[:8]}"
-    created = _make_folder(folder)
-    vault: Vault | None = None
-    own = ledger is None and seed is None
-    try:
-        book = _ledger(ledger, folder, plan, name) if seed is None else None
-        if book is not None:
+    path = Path(out) if out is not None else Path("dptune-runs") / f"{_plain(name)}-{identity[:8]}"
+    with new_folder(path) as folder, _refused(folder, charging=seed is None):
+        book = None
+        if seed is None:
+            book = folder.own_ledger(plan, name) if ledger is None else _ledger(ledger)
             book.terms(name)  # an unknown data set is refused before anything is written
-        print_ = None if book is None else fingerprint(data, book.path)
-        path = None if book is None else str(book.path.absolute())
-        terms = Terms(plan, identity, charge or identity, path, name, data_is, release_at, replay, print_, job)
+        mark = None if book is None else fingerprint(data, book.path)
+        where = None if book is None else str(book.path.absolute())
+        terms = Terms(plan, identity, charge or identity, where, name, data_is, release_at, replay, mark, job)
         noted = {"terms": terms.describe(), "state": "open", "generator": getattr(trainer, "generator", None)}
-        vault = Vault.create(folder / "vault", noted, randomness)
-        return _Run(folder, vault, terms, trainer, data, executor or Processes(), beat).work()
-    except BaseException:
-        if vault is not None and not _charged(vault):
+        if release_at is not None:
+            noted["deadline"] = Deadline.of(public_time(release_at)).describe()
+        vault = Vault.create(path / "vault", noted, randomness)
+        return _Run(path, vault, terms, trainer, data, executor or Processes(), beat).work()
+
+
+def _release_time(plan: Plan, given: str | None, rehearsal: str | Path | None, executor: Any) -> str | None:
+    """The public time of release, which must be ahead: one that has passed hides nothing."""
+    if given is None:
+        return None
+    if given == AUTO:
+        if rehearsal is None:
+            raise InvalidInput("release_at = 'auto' needs the folder of a rehearsal, which tells how long a run takes.")
+        return offered_time(plan, Path(rehearsal), workers_of(executor)).isoformat()
+    moment = public_time(given)
+    if moment <= datetime.datetime.now(datetime.UTC):
+        raise InvalidInput(
+            f"'release_at' is a public time before which nothing is released; {given} has passed. Give one by which "
+            "the run will be over, or leave it out."
+        )
+    return moment.isoformat()
+
+
+@contextlib.contextmanager
+def _refused(folder: Folder, charging: bool) -> Iterator[None]:
+    """Take everything back if a run ends before its charge, and say that nothing was charged only then."""
+    try:
+        yield
+    except BaseException as error:
+        vault = Vault(folder.path / "vault")
+        if not vault.path.exists() or not _charged(vault):
             remove_tree(vault.path)
-            vault = None
-        if vault is None:
-            _clean(folder, created, own)
+            folder.clean()
+            if charging and isinstance(error, DptuneError) and _UNCHARGED not in str(error).lower():
+                error.args = (f"{error} {_UNCHARGED.capitalize()}.",)
         raise
 
 
@@ -109,13 +142,15 @@ def resume(
 ) -> Release:
     """Finish a run that was cut off: same trials, same randomness, no second charge."""
     folder = Path(out)
-    vault = Vault.open(folder / "vault")
-    terms = terms_of(vault)
-    if vault.facts().get("state") == "released":
+    if released(folder):
         return load_release(folder, continued=False)
     check_trainer(trainer)
-    _check_generator(vault, trainer)
-    return _Run(folder, vault, terms, trainer, data, executor or Processes(), beat).work()
+    with working_in(folder):
+        vault = Vault.open(folder / "vault")  # looked at again: another process may just have finished it
+        terms = terms_of(vault)
+        if not (folder / "release").exists():
+            _check_generator(vault, trainer)
+        return _Run(folder, vault, terms, trainer, data, executor or Processes(), beat).work()
 
 
 def _check_generator(vault: Vault, trainer: Any) -> None:
@@ -134,45 +169,36 @@ def job_of(out: str | Path) -> dict[str, Any] | None:
 
 
 def released(out: str | Path) -> bool:
-    """Whether a run is finished."""
-    return bool(Vault.open(Path(out) / "vault").facts().get("state") == "released")
+    """Whether a run is finished: its release is out, unchanged, and its secret destroyed."""
+    vault = Vault.open(Path(out) / "vault")
+    facts = vault.facts()
+    if facts.get("state") != "released" or not vault.destroyed():
+        return False
+    _check_release(Path(out), facts)
+    return True
 
 
-def _make_folder(folder: Path) -> bool:
-    """Make the run's folder; True if it was not there before."""
-    if (folder / "vault").exists() or (folder / "release").exists():
+def _plain(name: str) -> str:
+    """The name of a data set, if it may name a folder: no way out of the folder that holds it."""
+    if not re.fullmatch(r"\w[\w .+-]{0,99}", name):
         raise InvalidInput(
-            f"There is already a run in {folder}. Finish it with 'dptune resume {folder}', or choose another folder."
+            f"The data set's name {name!r} cannot name a folder: use letters, digits and - _ . + only, or say where "
+            "the run goes with 'out'."
         )
-    with storage_errors(f"The folder {folder}"):
-        if folder.exists() and not folder.is_dir():
-            raise InvalidInput(f"{folder} is a file; 'out' must be a folder.")
-        existed = folder.exists()
-        folder.mkdir(parents=True, exist_ok=True)
-        for unfinished in folder.glob(".vault-*"):  # a run that was cut off before it began: nothing was charged
-            remove_tree(unfinished)
-    return not existed
+    return name
 
 
-def _clean(folder: Path, created: bool, own: bool) -> None:
-    """Leave nothing behind of a run that was refused."""
-    if own:
-        for name in ("run.ledger", "run.ledger-wal", "run.ledger-shm", "run.ledger.key"):
-            (folder / name).unlink(missing_ok=True)
-    if created:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+def _check_release(folder: Path, facts: dict[str, Any]) -> None:
+    """The release folder must be the one that the run made."""
+    if facts.get("release") is None or digest_release(folder / "release") != facts["release"]:
+        raise Corrupt(
+            f"The folder {folder / 'release'} is not what the run released: it was changed, or put there by somebody "
+            "else. Restore it from a copy; if the run was not finished, move that folder away and resume."
+        )
 
 
-def _ledger(ledger: str | Path | Ledger | None, folder: Path, plan: Plan, dataset: str) -> Ledger:
-    if isinstance(ledger, Ledger):
-        return ledger
-    if ledger is not None:
-        return Ledger(ledger)
-    own = Ledger.create(folder / "run.ledger")
-    if all(one.dataset != dataset for one in own.datasets()):  # it may be there from a start that was cut off
-        own.add(dataset, plan.budget.epsilon, plan.budget.delta)
-    return own
+def _ledger(ledger: str | Path | Ledger) -> Ledger:
+    return ledger if isinstance(ledger, Ledger) else Ledger(ledger)
 
 
 def _charged(vault: Vault) -> bool:
@@ -197,26 +223,55 @@ class _Run:
     beat: Callable[[Beat], None] | None
 
     def work(self) -> Release:
-        with self.vault.locked():
-            if (self.folder / "release").is_dir():  # cut off between the release and its note
-                return self._close(load_release(self.folder))
-            randomness = self.vault.randomness()
-            work = Work(self.trainer, self.data, randomness.secret(), self.vault.path)
-            with self._workers(work) as session:
-                receipt, budget, unit = self._charge()
-                with self._sealed():
-                    kind = kinds(self.trainer, self._log)
-                    loop = Loop(self.vault, session, self.beat, counts=receipt is None, kind=kind)
-                    selection, replay = self._train(loop, randomness)
-                    facts = self._facts(selection, receipt, budget, unit, replay)
-                    moment = public_time(facts.released)
-                    if self.terms.release_at is not None:
-                        loop.wait_until(moment.timestamp())
-            return self._close(write_release(self.folder, facts, self._model(selection)))
+        """From wherever the run is to its release; the caller has locked the folder."""
+        if (self.folder / "release").exists():  # cut off between the release and its note
+            return self._close(load_release(self.folder))
+        randomness = self.vault.randomness()
+        work = Work(self.trainer, self.data, randomness.secret(), self.vault.inside)
+        with self._workers(work) as session:
+            receipt, budget, unit = self._charge()
+            with self._sealed():
+                kind = kinds(self.trainer, self._log)
+                loop = Loop(self.vault, session, self.beat, counts=receipt is None, kind=kind)
+                selection, replay = self._train(loop, randomness)
+                facts = self._facts(selection, receipt, budget, unit, replay)
+                built = self._build(facts, selection, loop)
+        self._check_charge(receipt)
+        return self._close(publish_release(self.folder, built))
+
+    def _build(self, facts: Facts, selection: Selection, loop: Loop) -> Path:
+        """Make the release inside the vault, then wait for its public time.
+
+        Everything that takes longer the more trials there were is done before: after the wait comes nothing but the
+        ledger and one rename.
+        """
+        self.vault.check()
+        model, deadline = self._model(selection), self._deadline()
+        late = deadline is not None and deadline.left() < 0
+        while True:
+            built = build_release(self.vault.inside / "release", self._timed(facts, late), model)
+            self.vault.remember(release=digest_release(built))
+            if deadline is None or late or deadline.left() > 0:
+                break
+            late = True  # its time passed while it was being written
+        if deadline is not None:
+            loop.wait_until(deadline)
+        return built
+
+    def _timed(self, facts: Facts, late: bool) -> Facts:
+        """With the public time that files carry: never one that was not kept."""
+        if facts.release_at is None or late:
+            return replace(facts, late=late)
+        return replace(facts, released=facts.release_at)
+
+    def _deadline(self) -> Deadline | None:
+        if self.terms.release_at is None:
+            return None
+        return Deadline.stored(self.vault.facts().get("deadline"), public_time(self.terms.release_at))
 
     @property
     def _log(self) -> Path:
-        return self.vault.path / "output" / "search.log"
+        return private_folder(self.vault.inside / "output") / "search.log"
 
     @contextlib.contextmanager
     def _workers(self, work: Work) -> Iterator[Session]:
@@ -230,13 +285,28 @@ class _Run:
         terms = self.terms
         if terms.ledger is None:
             return None, None, "record"
-        book = Ledger(terms.ledger)
-        if terms.charge == terms.run:
+        book, known = Ledger(terms.ledger), self.vault.facts().get("receipt")
+        if known is not None:  # charged before it was cut off
+            receipt = Receipt(**known)
+            self._check_charge(receipt)
+        elif terms.charge == terms.run:
             receipt = book.charge(terms.dataset, terms.plan.cost, terms.charge, terms.fingerprint)
         else:
             receipt = book.claim(terms.charge, terms.run, terms.dataset, terms.plan.cost)
         budget, unit = book.terms(terms.dataset)
+        self.vault.remember(receipt=asdict(receipt))
         return receipt, budget, unit
+
+    def _check_charge(self, receipt: Receipt | None) -> None:
+        """What is released must still be paid for: the ledger holds the charge, at the place of the receipt."""
+        if receipt is None or self.terms.ledger is None:
+            return
+        book = Ledger(self.terms.ledger)
+        if not book.paid(self.terms.charge, self.terms.run) or book.receipt(self.terms.charge) != receipt:
+            raise Corrupt(
+                f"The ledger {book.path} no longer holds the charge of the run in {self.folder}; nothing was released. "
+                "Restore the ledger from its newest backup, then resume the run."
+            )
 
     @contextlib.contextmanager
     def _sealed(self) -> Iterator[None]:
@@ -247,7 +317,7 @@ class _Run:
             if type(error) in (DptuneError, Corrupt, Stopped):  # ours: about the disk, the workers, the folder
                 raise
             with contextlib.suppress(Exception):
-                write_durable(self.vault.path / "stopped.txt", traceback.format_exc().encode())
+                write_durable(self.vault.inside / "stopped.txt", plain(traceback.format_exc()).encode())
             raise Stopped(
                 f"The run in {self.folder} stopped inside the seal; the curator finds details in its vault. It is "
                 f"charged; "
@@ -286,19 +356,25 @@ class _Run:
             receipt=receipt,
             budget=budget,
             model=None,
-            released=terms.release_at or (now if receipt is None else receipt.time),
+            released=now if receipt is None else receipt.time,
             release_at=terms.release_at,
+            late=False,
             replay=replay,
             data_is=terms.data_is,
             seconds=self.vault.seconds() if receipt is None else None,
         )
 
     def _close(self, release: Release) -> Release:
-        """The release is out: destroy the secret, and let no folder tell when that was."""
+        """The release is out: let no folder tell when that was, then destroy the secret.
+
+        What others can see comes first: destroying takes longer the more models there are.
+        """
+        facts = self.vault.facts()
+        _check_release(self.folder, facts)
+        if facts.get("state") != "released":
+            set_times(public_time(release.details["released"]), release.path, self.folder)
+            self.vault.remember(state="released")
         self.vault.destroy()
-        self.vault.remember(state="released")
-        moment = public_time(release.details["released"])
-        set_times(moment, self.vault.path, release.path, self.folder)
         return release
 
 

@@ -58,8 +58,9 @@ class Facts:
     receipt: Receipt | None  # None in a rehearsal
     budget: tuple[float, float] | None  # of the data set
     model: str | None  # file name
-    released: str  # public time
-    release_at: str | None
+    released: str  # the public time that files carry
+    release_at: str | None  # the public time before which nothing was to be released
+    late: bool  # the release appeared after that time
     replay: str
     data_is: str
     seconds: tuple[float, int] | None = None  # of one training, and how many shared a worker; in a rehearsal alone
@@ -106,12 +107,30 @@ class Facts:
             "model": self.model,
             "released": self.released,
             "release_at": self.release_at,
+            "late": self.late,
             "files": ["release.json", "statement.md", "plan.json", *([self.model] if self.model else [])],
         }
 
 
 def _amount(value: float | None) -> str:
     return "none can be stated" if value is None or not math.isfinite(value) else f"{value:.4f}"
+
+
+def _time_of_release(facts: Facts) -> str:
+    """What may be said of the time: that a public one was kept, or that there is none that is covered."""
+    if facts.release_at is None:
+        return (
+            f"| Public time of release | none was fixed: when this release appeared is not covered by the guarantee; "
+            f"its files carry {facts.released}, the time of the charge |"
+            if facts.receipt is not None
+            else f"| Public time of release | {facts.released} |"
+        )
+    if facts.late:
+        return (
+            f"| Public time of release | LATE: {facts.release_at} was fixed, and this release appeared after it. When "
+            f"it appeared is not covered by the guarantee; its files carry {facts.released} |"
+        )
+    return f"| Public time of release | {facts.release_at}, fixed before the run began, and kept |"
 
 
 def statement_markdown(facts: Facts) -> str:
@@ -153,7 +172,7 @@ def statement_markdown(facts: Facts) -> str:
     if receipt is not None:
         lines.append(f"| Ledger | entry {receipt.number}, head `{receipt.head}` |")
     lines += [
-        f"| Public time of release | {facts.released} |",
+        _time_of_release(facts),
         "",
         "## What was released",
         "",

@@ -1,15 +1,15 @@
 """The vault: what a run knows and nobody else may see (scores, the number of runs, seeds, tracebacks, timings).
 
-A folder of mode 700 with one SQLite file, the run's secret and the models of trials that may still win. Everything
-is durable when a call returns, so a run that was cut off continues from here (``docs/sealed_runs.md``). Every read
-through the API is logged with its reason; the secret and the models are destroyed at release, since secret plus
-model would remove the noise.
+Two folders of mode 700, one in the other. Others can look at the outer one's times, so nothing in it changes from the
+charge to the release; whatever changes is in the inner one: a SQLite file, the run's secret, the models of trials that
+may still win. Everything is durable when a call returns, so a run that was cut off continues from here, and everything
+is checked under a key when it is read (``_seal.py``, ``docs/sealed_runs.md``). Every read through the API is logged
+with its reason; the secret and the models are destroyed at release, since secret plus model would remove the noise.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import getpass
 import json
 import os
@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dptune.errors import Corrupt, DptuneError, InvalidInput
+from dptune.errors import Corrupt, InvalidInput
 from dptune.sealed._files import (
     connect,
+    plain,
     private_folder,
     remove_tree,
     storage_errors,
@@ -31,21 +32,20 @@ from dptune.sealed._files import (
     sync_tree,
     write_durable,
 )
-from dptune.sealed.randomness import SEED_BYTES, Randomness
+from dptune.sealed._seal import SCHEMA, SECRET_BYTES, Damaged, Rows, pack_secret, unpack_secret
+from dptune.sealed.randomness import Randomness
 
 __all__ = ["Reading", "Vault", "read_vault"]
 
-_SCHEMA = """
-CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE trials (number INTEGER PRIMARY KEY, trial TEXT NOT NULL, started REAL NOT NULL, deaths INTEGER NOT NULL);
-CREATE TABLE outcomes (number INTEGER PRIMARY KEY, score REAL, error TEXT, output TEXT, finished REAL NOT NULL);
-CREATE TABLE reads (time REAL NOT NULL, reader TEXT NOT NULL, what TEXT NOT NULL, reason TEXT NOT NULL);
-"""
+_INSIDE = "inside"
+_GONE = "secret.gone"
+# A commit is in the file itself when it returns. With a write-ahead file, somebody who removed that would undo it.
+_JOURNAL = "TRUNCATE"
 
 
 @dataclass(frozen=True)
 class Vault:
-    """An existing vault. One process at a time may work in it (:meth:`locked`)."""
+    """An existing vault. One process at a time may work in it: the one that has locked the run's folder."""
 
     path: Path
 
@@ -56,56 +56,69 @@ class Vault:
             raise InvalidInput(
                 f"There is already a run in {path.parent}. Finish it with 'dptune resume', or choose another folder."
             )
-        building = private_folder(path.with_name(f".vault-{secrets.token_hex(4)}"))
+        building = cls(path.with_name(f".vault-{secrets.token_hex(4)}"))
         try:
             with storage_errors("The vault"):
-                write_durable(building / "secret", randomness.secret())
+                inside = private_folder(private_folder(building.path) / _INSIDE)
+                write_durable(inside / "secret", pack_secret(randomness.secret()))
                 for name in ("models", "output", "work"):
-                    private_folder(building / name)
-                with contextlib.closing(connect(building / "run.db")) as database:
-                    database.executescript(_SCHEMA)
-                    rows = [(name, json.dumps(value)) for name, value in facts.items()]
-                    database.executemany("INSERT INTO facts VALUES (?, ?)", rows)
-                sync_tree(building)
-                building.rename(path)
+                    private_folder(inside / name)
+                connect(building.database, _JOURNAL).close()
+            with building._database() as database:
+                Rows(database, randomness).create()
+            building.remember(**facts)
+            with storage_errors("The vault"):
+                sync_tree(building.path)
+                building.path.rename(path)
                 sync_folder(path.parent)
         except BaseException:
-            remove_tree(building)
+            remove_tree(building.path)
             raise
         return cls(path)
 
     @classmethod
     def open(cls, path: Path) -> Vault:
-        """The vault of a run that exists; says what is wrong if it cannot be used."""
-        if not (path / "run.db").is_file():
-            raise Corrupt(f"{path.parent} holds no run that can be continued (no vault). Start a new run.")
+        """The vault of a run that exists; says what is wrong if it cannot be used.
+
+        Everything in it is checked, as long as its secret is there: after the release, nothing can be.
+        """
         vault = cls(path)
-        with storage_errors(f"The vault in {path.parent}"), contextlib.closing(connect(path / "run.db")) as database:
-            check = database.execute("PRAGMA quick_check").fetchone()
-            tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if check != ("ok",) or not {"facts", "trials", "outcomes", "reads"} <= tables:
-            raise Corrupt(f"The vault in {path.parent} is damaged. Restore the run folder from a backup.")
+        if (path / "run.db").is_file():
+            raise Corrupt(f"The run in {path.parent} was begun by an older dptune. Finish it with that version.")
+        if not vault.database.is_file():
+            raise Corrupt(f"{path.parent} holds no run that can be continued (no vault). Start a new run.")
+        if vault.has_secret():
+            vault.check()
+        else:
+            vault._check_tables()
         return vault
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Exclusive work; the lock goes with the process, however it ends."""
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise DptuneError(
-                    f"Another process is working on the run in {self.path.parent}; wait for it."
-                ) from None
-            yield
-        finally:
-            os.close(descriptor)
+    @property
+    def inside(self) -> Path:
+        """The folder in which things change, out of the sight of others."""
+        return self.path / _INSIDE
+
+    @property
+    def database(self) -> Path:
+        """The SQLite file."""
+        return self.inside / "run.db"
+
+    @property
+    def _what(self) -> str:
+        return f"The vault in {self.path.parent}"
+
+    def _damaged(self) -> Corrupt:
+        """One line that says what to do, and not what was found: that may tell how many trials there were."""
+        return Corrupt(
+            f"{self._what} is damaged; nothing was released from it. Restore the run's folder from a backup and "
+            "resume; if there is none, this run is lost and stays charged: start another one in a new folder."
+        )
 
     @contextlib.contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
-        what = f"The vault in {self.path.parent}"
-        with storage_errors(what), contextlib.closing(connect(self.path / "run.db")) as database:
+        if not self.database.is_file():
+            raise self._damaged()
+        with storage_errors(self._what), contextlib.closing(connect(self.database, _JOURNAL)) as database:
             database.execute("BEGIN IMMEDIATE")
             try:
                 yield database
@@ -115,70 +128,111 @@ class Vault:
                 raise
             database.execute("COMMIT")
 
+    @contextlib.contextmanager
+    def _rows(self) -> Iterator[Rows]:
+        """Checked rows in one transaction."""
+        randomness = self.randomness()
+        try:
+            with self._database() as database:
+                yield Rows(database, randomness)
+        except (Damaged, Corrupt):
+            raise self._damaged() from None
+
+    def _check_tables(self) -> None:
+        """All that can be checked without the secret."""
+        with self._database() as database:
+            check = database.execute("PRAGMA quick_check").fetchone()
+            tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if check != ("ok",) or not set(SCHEMA) <= tables:
+            raise self._damaged()
+
     # What the runner uses.
 
+    def has_secret(self) -> bool:
+        """Whether the run can still be continued, hence checked."""
+        return (self.inside / "secret").exists()
+
+    def check(self) -> None:
+        """Check everything that a release depends on but the models, which are checked when they are read."""
+        with self._rows() as rows:
+            rows.check()
+
     def facts(self) -> dict[str, Any]:
-        """What was fixed when the run began, and how far it is."""
-        with self._database() as database:
-            rows = database.execute("SELECT name, value FROM facts").fetchall()
-        return {name: json.loads(value) for name, value in rows}
+        """What was fixed when the run began, and how far it is; unchecked once the secret is destroyed."""
+        if not self.has_secret():
+            with self._database() as database:
+                found = database.execute("SELECT name, value FROM facts").fetchall()
+        else:
+            with self._rows() as rows:
+                found = rows.all("facts")
+        try:
+            return {str(name): json.loads(str(value)) for name, value in found}
+        except ValueError:
+            raise self._damaged() from None
 
     def remember(self, **facts: Any) -> None:
         """Store facts, durably."""
-        with self._database() as database:
-            rows = [(name, json.dumps(value)) for name, value in facts.items()]
-            database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
+        with self._rows() as rows:
+            for name, value in facts.items():
+                rows.put("facts", name, json.dumps(value))
 
     def randomness(self) -> Randomness:
         """The run's randomness, until the release destroys it."""
         try:
-            secret = (self.path / "secret").read_bytes()
-        except FileNotFoundError:
-            raise Corrupt(f"The secret of the run in {self.path.parent} is gone; it cannot be continued.") from None
-        if len(secret) != SEED_BYTES:
-            raise Corrupt(f"The secret of the run in {self.path.parent} is damaged; it cannot be continued.")
-        return Randomness(secret)
+            with storage_errors(self._what):
+                content = (self.inside / "secret").read_bytes() if self.has_secret() else None
+            if content is not None:
+                return Randomness(unpack_secret(content))
+        except Damaged:
+            raise self._damaged() from None
+        raise Corrupt(f"The secret of the run in {self.path.parent} is gone; it cannot be continued.")
 
     def begin(self, trials: Mapping[int, str]) -> None:
         """Note that trials start, handed over together, at one time. The same number must always be the same trial."""
         now = time.time()
-        with self._database() as database:
-            for number, trial in trials.items():
-                row = database.execute("SELECT trial FROM trials WHERE number = ?", (number,)).fetchone()
+        with self._rows() as rows:
+            before = {number: rows.get("trials", number) for number in trials}
+            other = [number for number, row in before.items() if row is not None and row[1] != trials[number]]
+            for number, row in before.items():
                 if row is None:
-                    database.execute("INSERT INTO trials VALUES (?, ?, ?, 0)", (number, trial, now))
-                elif row[0] != trial:
-                    raise Corrupt(
-                        f"The run in {self.path.parent} asks for other trials than before. Continue it with the "
-                        "version of dptune that began it."
-                    )
+                    rows.put("trials", number, trials[number], now, 0)
+        if other:
+            raise Corrupt(
+                f"The run in {self.path.parent} asks for other trials than before. Continue it with the "
+                "version of dptune that began it."
+            )
 
     def deadly(self) -> set[int]:
         """Trials that a process had when it died."""
-        with self._database() as database:
-            return {row[0] for row in database.execute("SELECT number FROM trials WHERE deaths > 0")}
+        with self._rows() as rows:
+            return {int(row[0]) for row in rows.all("trials") if row[3]}  # type: ignore[arg-type] # checked
 
     def death(self, number: int) -> int:
         """Note that a process died while it had this trial; returns how often one has."""
-        with self._database() as database:
-            database.execute("UPDATE trials SET deaths = deaths + 1 WHERE number = ?", (number,))
-            row = database.execute("SELECT deaths FROM trials WHERE number = ?", (number,)).fetchone()
-        return int(row[0])
+        with self._rows() as rows:
+            row = rows.get("trials", number)
+            if row is None:
+                raise Damaged("trials")
+            deaths = int(row[3]) + 1  # type: ignore[arg-type] # checked
+            rows.put("trials", *row[:3], deaths)
+        return deaths
 
     def finish(self, number: int, score: float, model: bytes | None, error: str | None, output: str) -> None:
         """Store an outcome, once: the model first, so that an outcome that counts has its model."""
-        with storage_errors(f"The vault in {self.path.parent}"):
+        said = None if error is None else plain(error)
+        with self._rows() as rows:
+            if rows.get("outcomes", number) is not None:
+                return
+            check = None
             if model is not None:
+                check = rows.mac("model", number, model).hex()
                 write_durable(self._model(number), model)
-        with self._database() as database:
-            database.execute(
-                "INSERT OR IGNORE INTO outcomes VALUES (?, ?, ?, ?, ?)", (number, score, error, output, time.time())
-            )
+            rows.put("outcomes", number, float(score), said, plain(output), check, time.time())
 
     def outcomes(self) -> dict[int, float]:
         """Scores of the trials that are over."""
-        with self._database() as database:
-            return dict(database.execute("SELECT number, score FROM outcomes").fetchall())
+        with self._rows() as rows:
+            return {int(row[0]): float(row[1]) for row in rows.all("outcomes")}  # type: ignore[arg-type] # checked
 
     def seconds(self) -> tuple[float, int] | None:
         """The mean duration of a training, and how many were trained together at most; secrets, but for a rehearsal.
@@ -194,32 +248,57 @@ class Vault:
         return None if mean is None else (mean, most)
 
     def _model(self, number: int) -> Path:
-        return self.path / "models" / f"{number}.pickle"
+        return self.inside / "models" / f"{number}.pickle"
 
     def model(self, number: int) -> bytes | None:
-        """The pickled model of a trial, if it succeeded."""
-        path = self._model(number)
-        return path.read_bytes() if path.is_file() else None
+        """The pickled model of a trial, if it succeeded: the one that was stored with its outcome, or none at all."""
+        with self._rows() as rows:
+            row = rows.get("outcomes", number)
+            if row is None:
+                raise Damaged("outcomes")
+            if row[4] is None:
+                return None
+            try:
+                content = self._model(number).read_bytes()
+            except FileNotFoundError:
+                raise Damaged("models") from None
+            if rows.mac("model", number, content).hex() != row[4]:
+                raise Damaged("models")
+        return content
 
     def destroy(self) -> None:
         """Destroy the secret, the models and temporary files; scores and logs stay for the curator."""
-        with storage_errors(f"The vault in {self.path.parent}"):
-            secret = self.path / "secret"
-            if secret.is_file():
-                with secret.open("r+b") as stream:
-                    stream.write(secrets.token_bytes(SEED_BYTES))
+        with storage_errors(self._what):
+            secret, gone = self.inside / "secret", self.inside / _GONE
+            if secret.exists():  # under another name first: half a secret is no damage, but the end
+                secret.rename(gone)
+                sync_folder(self.inside)
+            if gone.exists():
+                with gone.open("r+b") as stream:
+                    stream.write(secrets.token_bytes(SECRET_BYTES))
                     stream.flush()
                     os.fsync(stream.fileno())
-                secret.unlink()
+                gone.unlink()
             for name in ("models", "work"):
-                remove_tree(self.path / name)
-                private_folder(self.path / name)
-            sync_folder(self.path)
+                remove_tree(self.inside / name)
+                private_folder(self.inside / name)
+            sync_folder(self.inside)
+
+    def destroyed(self) -> bool:
+        """Whether :meth:`destroy` was completed."""
+        models = self.inside / "models"
+        left = self.has_secret() or (self.inside / _GONE).exists() or (models.is_dir() and any(models.iterdir()))
+        return not left
 
     def log_read(self, what: str, reason: str) -> None:
         """Write down that somebody looked."""
+        try:
+            reader = getpass.getuser()
+        except (KeyError, OSError):  # a user without a name
+            reader = str(os.getuid())
         with self._database() as database:
-            database.execute("INSERT INTO reads VALUES (?, ?, ?, ?)", (time.time(), getpass.getuser(), what, reason))
+            row = (time.time(), plain(reader), plain(what), plain(reason))
+            database.execute("INSERT INTO reads VALUES (?, ?, ?, ?)", row)
 
 
 @dataclass(frozen=True)
@@ -236,7 +315,10 @@ class Reading:
 
 
 def read_vault(run: str | Path, reason: str) -> Reading:
-    """Open a run's vault as its curator. The read is logged, with its reason, before anything is returned."""
+    """Open a run's vault as its curator. The read is logged, with its reason, before anything is returned.
+
+    Until the release everything is checked first; afterwards the key is destroyed, and what is read is what lies there.
+    """
     if not isinstance(reason, str) or not reason.strip():
         raise InvalidInput("Reading a vault needs a reason: it is logged, and what you read must not be released.")
     vault = Vault.open(Path(run) / "vault")

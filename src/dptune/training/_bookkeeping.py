@@ -2,7 +2,8 @@
 
 A dense layer's gradient for one record is an outer product, so its norm is a product of norms; a
 convolution's is a small matrix product over places. One backward pass, one weighted product per layer.
-It must never be used for a module whose layers it does not know: :func:`layers_of` says which those are.
+It must never be used for a module whose layers it does not know: :func:`layers_of` says which those are. Dropout
+draws one mask for all records: a mask of each record's own would depend on the records before it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,19 @@ from torch.nn.functional import conv2d, cross_entropy, linear, unfold
 
 from dptune.training._shares import VANISHED
 
-__all__ = ["clipped_sum", "layers_of"]
+__all__ = ["TemperedSigmoid", "clipped_sum", "layers_of"]
+
+
+class TemperedSigmoid(nn.Module):
+    """``scale * sigmoid(temperature * x) - offset``."""
+
+    def __init__(self, scale: float, temperature: float, offset: float) -> None:
+        super().__init__()
+        self.scale, self.temperature, self.offset = scale, temperature, offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * torch.sigmoid(self.temperature * x) - self.offset
+
 
 # Layers without parameters that treat every record on its own.
 _PLAIN: tuple[type[nn.Module], ...] = (
@@ -28,14 +41,14 @@ _PLAIN: tuple[type[nn.Module], ...] = (
     nn.Softplus,
     nn.Hardtanh,
     nn.Identity,
-    nn.Flatten,
-    nn.Unflatten,
-    nn.Dropout,
     nn.MaxPool2d,
     nn.AvgPool2d,
     nn.AdaptiveAvgPool2d,
     nn.AdaptiveMaxPool2d,
+    TemperedSigmoid,
 )
+# Layers that multiply by a random mask.
+_MASKS: tuple[type[nn.Module], ...] = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 def layers_of(module: nn.Module) -> list[nn.Module] | None:
@@ -49,7 +62,7 @@ def layers_of(module: nn.Module) -> list[nn.Module] | None:
     parameters = [p for layer in weighted for p in layer.parameters()]
     if len({id(p) for p in parameters}) != len(parameters) or not all(p.requires_grad for p in parameters):
         return None
-    if any(layer._forward_hooks or layer._forward_pre_hooks for layer in flat):
+    if any(layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer) for layer in flat):
         return None
     return flat
 
@@ -58,7 +71,11 @@ def _flatten(module: nn.Module) -> list[nn.Module] | None:
     if type(module) is nn.Sequential:
         parts = [_flatten(child) for child in module]
         return None if any(p is None for p in parts) else [layer for p in parts if p is not None for layer in p]
-    if type(module) is nn.Linear or type(module) in _PLAIN or type(module).__name__ == "TemperedSigmoid":
+    if type(module) is nn.Linear or type(module) in _PLAIN or type(module) in _MASKS:
+        return [module]
+    if type(module) is nn.Flatten and module.start_dim >= 1:  # the first dimension is that of records
+        return [module]
+    if type(module) is nn.Unflatten and isinstance(module.dim, int) and module.dim >= 1:
         return [module]
     if type(module) is nn.Conv2d and module.groups == 1 and module.padding_mode == "zeros":
         return None if isinstance(module.padding, str) else [module]
@@ -75,14 +92,16 @@ def clipped_sum(module: nn.Module, x: Tensor, y: Tensor, clip: float) -> Tensor:
     outputs: list[Tensor] = []
     for layer in layers:
         if isinstance(layer, nn.Linear | nn.Conv2d):
-            if isinstance(layer, nn.Linear) and x.dim() != 2:
-                raise NotImplementedError("a dense layer over several places")
+            if x.dim() != (2 if isinstance(layer, nn.Linear) else 4):
+                raise NotImplementedError("a dense layer over several places, or an image without channels")
             weighted.append(layer)
             inputs.append(x.detach())
             x = _apply(layer, x)
             if not x.requires_grad:
                 x.requires_grad_()
             outputs.append(x)
+        elif type(layer) in _MASKS:
+            x = x * layer(torch.ones_like(x[:1]))
         else:
             x = layer(x)
     deltas = torch.autograd.grad(cross_entropy(x, y, reduction="sum"), outputs)

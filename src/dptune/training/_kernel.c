@@ -176,6 +176,7 @@ typedef struct {
     void (*cnn_forward)(const float *, const float *, int64_t, float *, Work *);
     void (*mlp_sum)(const float *, const float *, const Packed *, const int64_t *, const int64_t *, int64_t, float,
                     float *, Mlp *);
+    void (*mlp_forward)(const float *, int64_t, const int64_t *, int, int, const float *, long, float *, float *);
     void (*fill_normals)(const uint64_t *, uint64_t, float *, int64_t);
     void (*add_normals)(const uint64_t *, uint64_t, float, float, float *, int64_t);
     void (*descend)(float *, const float *, float, int64_t);
@@ -183,7 +184,8 @@ typedef struct {
 } Kernels;
 
 #define KERNELS(s)                                                                                      \
-    {#s, cnn_sum_##s, cnn_forward_##s, mlp_sum_##s, fill_normals_##s, add_normals_##s, descend_##s, fill_words_##s}
+    {#s, cnn_sum_##s, cnn_forward_##s, mlp_sum_##s, mlp_forward_##s, fill_normals_##s, add_normals_##s, descend_##s, \
+     fill_words_##s}
 /* From the plainest to the fastest; those up to `known` run on this machine. */
 static const Kernels kernels[] = {
     KERNELS(base),
@@ -418,6 +420,60 @@ done:
     return result;
 }
 
+/* Weights and biases of every layer padded to whole vectors, where `room` is given; returns how many floats they need
+ * with two rows of the widest layer, or zero if a width is out of range. */
+static size_t pad(const float *p, const int64_t *width, int layers, long *widest, float *room) {
+    size_t floats = 0;
+    *widest = 0;
+    for (int l = 0; l < layers; l++) {
+        if (width[l] < 1 || width[l] > 1 << 24 || width[l + 1] < 1 || width[l + 1] > 1 << 24) return 0;
+        const long out = (long)width[l + 1], wide = (out + 15) / 16 * 16;
+        for (long i = 0; room && i <= width[l]; i++, room += wide, p += out) {
+            memcpy(room, p, (size_t)out * sizeof(float));
+            memset(room + out, 0, (size_t)(wide - out) * sizeof(float));
+        }
+        floats += (size_t)(width[l] + 1) * (size_t)wide;
+        if (wide > *widest) *widest = wide;
+    }
+    return floats + 2 * (size_t)*widest;
+}
+
+static PyObject *py_mlp_forward(PyObject *self, PyObject *args) {
+    Py_buffer p = {0}, x = {0}, widths = {0}, out = {0};
+    float shape[3], *room = NULL;
+    int relu;
+    long widest;
+    PyObject *result = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*y*y*pfffw*", &p, &x, &widths, &relu, shape, shape + 1, shape + 2, &out)) return NULL;
+    const int64_t *width = widths.buf;
+    const int layers = (int)(widths.len / 8) - 1;
+    const size_t floats = layers < 1 ? 0 : pad(NULL, width, layers, &widest, NULL);
+    if (!floats) {
+        PyErr_SetString(PyExc_ValueError, "a layer with widths between 1 and 2^24");
+        goto done;
+    }
+    const int64_t count = x.len / 4 / width[0];
+    Py_ssize_t parameters = 0;
+    for (int l = 0; l < layers; l++) parameters += (Py_ssize_t)((width[l] + 1) * width[l + 1]);
+    if (!expect(&p, parameters * 4, "parameters") || !expect(&out, (Py_ssize_t)(count * width[layers] * 4), "outputs"))
+        goto done;
+    room = aligned_alloc(64, (floats * sizeof(float) + 63) / 64 * 64);
+    if (!room) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    pad(p.buf, width, layers, &widest, room);
+    use.mlp_forward(x.buf, count, width, layers, relu, shape, widest, out.buf, room);
+    Py_END_ALLOW_THREADS
+    result = Py_NewRef(Py_None);
+done:
+    free(room);
+    PyBuffer_Release(&p), PyBuffer_Release(&x), PyBuffer_Release(&widths), PyBuffer_Release(&out);
+    return result;
+}
+
 static PyObject *py_normals(PyObject *self, PyObject *args) {
     unsigned long long step;
     Py_buffer key = {0}, out = {0};
@@ -487,6 +543,8 @@ static PyMethodDef methods[] = {
     {"cnn_forward", py_cnn_forward, METH_VARARGS, "cnn_forward(parameters, x, out): logits"},
     {"mlp_sum", py_mlp_sum, METH_VARARGS,
      "mlp_sum(parameters, x, packed, y, index, widths, tanh, clip, room, out): sum of clipped gradients"},
+    {"mlp_forward", py_mlp_forward, METH_VARARGS,
+     "mlp_forward(parameters, x, widths, relu, inner, outer, shift, out): outputs, each row by itself"},
     {"mlp_room", py_mlp_room, METH_VARARGS, "mlp_room(widths, packed): bytes of room that mlp_sum needs"},
     {"pack", py_pack, METH_VARARGS, "pack(x, y, share): nonzero values alone, or None if there are too many"},
     {"normals", py_normals, METH_VARARGS, "normals(key, step, out): standard normals of (key, step)"},

@@ -79,6 +79,8 @@
 #define copy_out NAME(copy_out)
 #define finite_all NAME(finite_all)
 #define mlp_sum NAME(mlp_sum)
+#define dense_row NAME(dense_row)
+#define mlp_forward NAME(mlp_forward)
 #define uints NAME(uints)
 #define half_uints NAME(half_uints)
 #define longs NAME(longs)
@@ -173,6 +175,8 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 
 #include "_kernel_mlp.h"
 
+#include "_kernel_forward.h"
+
 #include "_kernel_cnn.h"
 
 #include "_kernel_noise.h"
@@ -257,6 +261,8 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 #undef copy_out
 #undef finite_all
 #undef mlp_sum
+#undef dense_row
+#undef mlp_forward
 #undef uints
 #undef half_uints
 #undef longs

@@ -1,7 +1,8 @@
 """The Adult census rows as numbers: one column per published category, continuous columns over public ranges.
 
-Categories come from ``adult.names``, ranges from the published codebook; the rows themselves decide nothing,
-so a value that the codebook does not list becomes zeros and a number outside its range is cut.
+Categories come from ``adult.names``, ranges from the published codebook; the rows themselves decide nothing: a value
+that the codebook does not list becomes zeros, what should be a number and is none becomes zero, a number outside of its
+range is cut, and a line that has not 15 fields is no record. No line is refused, and none is quoted.
 """
 
 from __future__ import annotations
@@ -55,19 +56,28 @@ def adult(rows: Path, names: Path) -> tuple[Floats, NDArray[np.int64]]:
         places.append({value: width + i for i, value in enumerate(categories)} or {name: width})
         width += len(categories) or 1
     features, labels = [], []
-    for line in rows.read_text(encoding="utf-8").splitlines():
+    for line in rows.read_text(encoding="utf-8", errors="replace").split("\n"):
         fields = [field.strip() for field in line.rstrip(".").split(",")]
         if len(fields) != _FIELDS:
             continue  # blank lines and the first line of adult.test
         record = np.zeros(width, np.float32)
         for (name, categories), place, value in zip(layout, places, fields, strict=False):
             if not categories:
-                record[place[name]] = _scaled(name, float(value))
+                record[place[name]] = _scaled(name, _number(value))
             elif value in place:
                 record[place[value]] = 1.0
         features.append(record)
         labels.append(int(fields[-1] == ">50K"))
-    return np.stack(features), np.array(labels, dtype=np.int64)
+    return np.array(features, np.float32).reshape(-1, width), np.array(labels, dtype=np.int64)
+
+
+def _number(text: str) -> float:
+    """The number, or zero: one row must not stop the reading of the others."""
+    try:
+        value = float(text)
+    except ValueError:
+        return 0.0
+    return 0.0 if math.isnan(value) else value
 
 
 def _scaled(name: str, value: float) -> float:

@@ -7,7 +7,6 @@ nothing that the loop returns; the randomness of a run is a function of its key 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from dptune import _validate
 from dptune.errors import InvalidInput
+from dptune.training._layers import on_lines
 from dptune.training.datasets import Dataset
 from dptune.training.noise import FastNoise, Noise, NoiseStack, RunKey, SecureNoise
 from dptune.training.optimizers import Constant, Optimizer, Schedule, Sgd
@@ -30,8 +30,6 @@ Indices = NDArray[np.int64]
 
 # Below this, sums on the lattice of secure noise would leave the whole numbers that are exact.
 _LEAST_SECURE = 2.0**-10
-# Bytes of a cache line.
-_LINE = 64
 # How much of the clip norm the lattice of secure noise must leave.
 _LEAST_LEFT = 2.0**-10
 # Clip norms for which no product of a secure sum overflows or vanishes (docs/theorems/exact_sums.md).
@@ -58,7 +56,7 @@ class Engine(Protocol):
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
 
     def logits(self, parameters: Floats, x: Floats) -> Floats:
-        """Outputs on the rows of ``x``."""
+        """Outputs on the rows of ``x``; those of one row do not depend on the others, down to the last bit."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
     """Train candidates step by step, all of them at once."""
     settings = [run.settings for run in runs]
     first = settings[0]
-    parameters = _on_lines((len(runs), engine.dimension), engine.dtype)
+    parameters = on_lines((len(runs), engine.dimension), engine.dtype)
     parameters[:] = [run.start for run in runs]
     noises: list[Noise] = [(SecureNoise if first.secure else FastNoise)(run.key, engine.dimension) for run in runs]
     sizes = [records if run.part is None else len(run.part) for run in runs]
@@ -160,7 +158,7 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
     lattices = [SecureNoise.lattice(scale) for scale in scales]
     rates = np.array([[s.learning_rate] for s in settings])
     update = first.optimizer.start(parameters)
-    gradient = _on_lines(parameters.shape, engine.dtype)
+    gradient = on_lines(parameters.shape, engine.dtype)
     exact = getattr(engine, "lattice_sums", None) if first.secure else None
     stack = NoiseStack(noises, scales, [1.0 / s.batch_size for s in settings])
     factor, rate = 1.0, rates.astype(engine.dtype)
@@ -175,14 +173,6 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
                 rate = (rates * factor).astype(engine.dtype)
             update(parameters, gradient, rate)
     return list(parameters)
-
-
-def _on_lines(shape: tuple[int, ...], dtype: type[np.floating[Any]]) -> Floats:
-    """An empty array that begins on a cache line: vectors that cross lines take twice as long to load."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    room = np.empty(size + _LINE, np.uint8)
-    first = -room.ctypes.data % _LINE
-    return room[first : first + size].view(dtype).reshape(shape)
 
 
 def _check(

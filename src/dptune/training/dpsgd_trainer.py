@@ -11,15 +11,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dptune import _validate
 from dptune.accounting import Cost, DpSgd, Gaussian, parallel
+from dptune.data import Dataset
 from dptune.errors import InvalidInput
-from dptune.training.datasets import Dataset
+from dptune.judging import correct
 from dptune.training.dpsgd import Engine, Settings, descend
 from dptune.training.engines import engine_for
 from dptune.training.models import Cnn, Mlp
@@ -86,7 +87,14 @@ class Holdout:
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel:
-    """A model description with its trained parameters, in the order of the engine that trained them."""
+    """A model description with its trained parameters, in the order of the engine that trained them.
+
+    ``judges_each_record_alone`` is a promise to those who count right answers on private records: the outputs for a row
+    are the same bits whatever rows it is given with, however many and in whatever order. Models without it are judged
+    one record at a time.
+    """
+
+    judges_each_record_alone: ClassVar[bool] = True
 
     description: Mlp | Cnn
     parameters: Floats
@@ -177,7 +185,7 @@ class DpSgdTrainer:
                 f"records have {features} features but those of 'validation' {self.validation.x.shape[1]}. Prepare "
                 "both in the same way."
             )
-        blank = Dataset(np.zeros((2, features), np.float32), np.zeros(2, np.int64), data.classes)
+        blank = _blank(features, data.classes)
         descend(engine, blank, [dataclasses.replace(settings, steps=1, sampling_rate=1.0)], [RunKey.fresh()])
 
     def fit(self, params: Params, data: Dataset, rng: Rng, *, start: Floats | None = None) -> Fitted:
@@ -263,14 +271,19 @@ class DpSgdTrainer:
         return release(flat)
 
     def _score(self, engine: Engine, flat: Floats, held: Dataset | None, key: RunKey) -> float:
-        records = self.validation if held is None else held
-        if records is None:
+        if held is not None and self.holdout is not None:  # private records: none may decide another's verdict
+            return self.holdout.score(int(correct(self._wrap(engine, flat), held)), key)
+        if self.validation is None:
             return 0.0
+        records = self.validation
         with np.errstate(all="ignore"):
             right = int(np.sum(np.argmax(engine.logits(flat, records.x), axis=1) == records.y)) if len(records) else 0
-        if self.holdout is not None:
-            return self.holdout.score(right, key)
         return right / max(1, len(records))
+
+
+def _blank(features: int, classes: int) -> Dataset:
+    """Two public records with the first and the last class: a model with fewer outputs fails on them."""
+    return Dataset(np.zeros((2, features), np.float32), np.array([0, classes - 1]), classes, public=True)
 
 
 def _shape(settings: Settings) -> Hashable:

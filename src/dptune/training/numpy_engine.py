@@ -21,10 +21,18 @@ from numpy.typing import NDArray
 from dptune.errors import InvalidInput
 from dptune.training._compiled import kernel
 from dptune.training._fixed_point import FixedPoint
-from dptune.training._layers import activate, drop_overflows, product, softmax_minus_label, square_rows, times_slope
+from dptune.training._layers import (
+    activate,
+    drop_overflows,
+    outputs_alone,
+    product,
+    softmax_minus_label,
+    square_rows,
+    times_slope,
+)
 from dptune.training._shares import VANISHED
 from dptune.training.datasets import Dataset
-from dptune.training.models import Mlp
+from dptune.training.models import Activation, Mlp
 from dptune.training.noise import RunKey
 
 __all__ = ["NumpyEngine"]
@@ -51,6 +59,7 @@ class NumpyEngine:
         possible = kernel is not None and not double and _suits_kernel(model)
         wanted = _faster_compiled(model) if compiled is None else compiled
         self.compiled = possible and wanted
+        self._judged_compiled = kernel is not None and not double and compiled is not False
         self.together = 1 if self.compiled else _NETWORKS if model.hidden else _REGRESSIONS
         self._widths = np.array(model.widths, np.int64)
         self._shapes = list(itertools.pairwise(model.widths))
@@ -104,7 +113,7 @@ class NumpyEngine:
             return
         self._loaded = True
         if self.compiled:
-            with np.errstate(over="ignore"):  # a feature too large for single precision: that record will be dropped
+            with np.errstate(all="ignore"):  # a feature too large for single precision: that record will be dropped
                 self._x = np.ascontiguousarray(self._data.x, dtype=self.dtype)
             self._packed = _packed(self._data, self._x, self._y)
             self._room = np.empty(kernel.mlp_room(self._widths, self._packed is not None), np.uint8)
@@ -207,14 +216,17 @@ class NumpyEngine:
         return True
 
     def logits(self, parameters: Floats, x: Floats) -> Floats:
-        """Outputs of one candidate on the rows of ``x``."""
-        values = np.asarray(x, dtype=self.dtype)
-        blocks = self._blocks(np.asarray(parameters))
-        for place, block in enumerate(blocks):
-            values = values @ block[:-1] + block[-1]
-            if place + 1 < len(blocks):
-                activate(self.model.nonlinearity, values)
-        return values
+        """Outputs of one candidate on the rows of ``x``; the bits of each are a function of that row alone."""
+        with np.errstate(all="ignore"):  # a diverged model predicts badly but predicts
+            rows = np.ascontiguousarray(x, dtype=self.dtype)
+            flat = np.ascontiguousarray(parameters, dtype=self.dtype)
+            if rows.ndim != 2 or rows.shape[1] != self.model.features:
+                raise InvalidInput(f"the model takes rows of {self.model.features} features; got {rows.shape}.")
+            if not self._judged_compiled:
+                return outputs_alone(self._blocks(flat), self.model.nonlinearity, rows)
+            outputs = np.empty((len(rows), self.model.classes), np.float32)
+            kernel.mlp_forward(flat, rows, self._widths, *_in_kernel(self.model.nonlinearity), outputs)
+            return outputs
 
     def _stacked(self, flat: Floats) -> list[list[Floats]]:
         """The blocks of all candidates; a run's arrays stay the same, so the views of the last two are kept."""
@@ -242,7 +254,8 @@ class NumpyEngine:
         if not self._between or len(self._between[0][0]) < count:
             most = count + count // 4
             shapes = [(most, width) for width in widths]
-            self._between = [(np.empty(shape, self.dtype), np.empty(shape, self.dtype)) for shape in shapes]
+            # Zeros: the last column is activated with the others before it is set to one.
+            self._between = [(np.zeros(shape, self.dtype), np.zeros(shape, self.dtype)) for shape in shapes]
             self._zeros = np.zeros(most * max(widths), self.dtype)
         return [(values[:count], deltas[:count]) for values, deltas in self._between]
 
@@ -261,13 +274,21 @@ def _complete(data: Dataset, dtype: type[np.floating[Any]]) -> Floats:
     kept = _KEPT.setdefault(data, {})
     if dtype not in kept:
         x = np.ones((len(data), data.x.shape[1] + 3), dtype)
-        with np.errstate(over="ignore"):  # a record that is too large will be dropped
+        with np.errstate(all="ignore"):  # a record that is too large will be dropped
             x[:, :-3] = data.x
             x[:, -2] = np.einsum("nd,nd->n", x[:, :-2], x[:, :-2])
         x[:, -1] = data.y
         kept[dtype] = x
     found: Floats = kept[dtype]
     return found
+
+
+def _in_kernel(activation: Activation) -> tuple[bool, float, float, float]:
+    """Whether it is relu; else inner, outer and shift of ``tanh(inner z) outer + shift``."""
+    if activation.kind != "tempered_sigmoid":
+        return activation.kind == "relu", 1.0, 1.0, 0.0
+    half = 0.5 * activation.scale
+    return False, 0.5 * activation.temperature, half, half - activation.offset
 
 
 def _suits_kernel(model: Mlp) -> bool:

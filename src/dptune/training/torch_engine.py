@@ -1,19 +1,21 @@
 """Engine B: clipped gradient sums of torch modules.
 
-A ``Sequential`` of Linear, Conv2d, pooling and elementwise layers is computed by book-keeping (one forward,
-one backward, no per-record gradients of dense layers); other modules by ``vmap(grad)``, and what that cannot
-trace by Opacus. On the first records the engine compares its sum with gradients taken one record at a time
-and refuses the module on a mismatch: a wrong norm would be a wrong privacy statement.
+A ``Sequential`` of Linear, Conv2d, pooling, dropout and elementwise layers is computed by book-keeping (one forward,
+one backward, no per-record gradients of dense layers); other modules by ``vmap(grad)``, and what that cannot trace one
+record at a time. In every mode a record's gradient is a function of that record, the parameters and the step: random
+layers draw once a step, the same for all records. Which mode, and whether the module is refused, is decided on public
+random rows (see :mod:`_public_check`); a record on which the module raises contributes nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import hashlib
-import importlib
 import itertools
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,8 @@ from torch.nn.functional import cross_entropy
 
 from dptune.errors import InvalidInput
 from dptune.training import _bookkeeping
+from dptune.training._bookkeeping import TemperedSigmoid
+from dptune.training._public_check import MIXES, draws, rows_for, steady
 from dptune.training._shares import add_share, total_steps
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Cnn, Conv, GlobalMean, Mlp
@@ -35,25 +39,8 @@ __all__ = ["TemperedSigmoid", "TorchEngine", "build"]
 Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]
 
-MODES = ("bookkeeping", "vmap", "opacus")
-_CHECKED_RECORDS = 8
+MODES = ("bookkeeping", "vmap", "alone")
 _TOLERANCE = 1e-3
-_PREDICT_ROWS = 2048
-_MIXES = (
-    "{} gives other results for a batch than for its records one at a time: some layer mixes records or "
-    "changes between calls, so clipping would bound nothing. Such a module cannot be trained privately."
-)
-
-
-class TemperedSigmoid(nn.Module):
-    """``scale * sigmoid(temperature * x) - offset``."""
-
-    def __init__(self, scale: float, temperature: float, offset: float) -> None:
-        super().__init__()
-        self.scale, self.temperature, self.offset = scale, temperature, offset
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.scale * torch.sigmoid(self.temperature * x) - self.offset
 
 
 def _nonlinear(activation: Activation) -> nn.Module:
@@ -109,17 +96,19 @@ class TorchEngine:
         self._trained = [p for p in self._module.parameters() if p.requires_grad]
         self.dimension = sum(p.numel() for p in self._trained)
         self._flat = torch.cat([p.detach().reshape(-1) for p in self._trained])
-        self._random = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in self._module.modules())
+        self._random = False
         start = 0
         for p in self._trained:  # the parameters become views of one vector
             p.data = self._flat[start : start + p.numel()].view_as(p)
             start += p.numel()
         possible = _bookkeeping.layers_of(self._module) is not None
         if mode == "bookkeeping" and not possible:
-            raise InvalidInput("book-keeping needs a Sequential of Linear, Conv2d, pooling and elementwise layers.")
+            raise InvalidInput(
+                "book-keeping needs a Sequential of Linear, Conv2d, pooling, dropout and elementwise layers."
+            )
         self._modes = [m for m in MODES if m == mode or (mode == "auto" and (possible or m != "bookkeeping"))]
         self.mode: str | None = None
-        self._sampled: Any = None
+        self._chosen: tuple[int, int] | None = None
         self._data: Dataset | None = None
         self._x, self._y = torch.empty(0), torch.empty(0)
 
@@ -135,18 +124,18 @@ class TorchEngine:
         return np.array(self._flat.numpy())
 
     def bind(self, data: Dataset) -> None:
-        """Take the records that later calls refer to by index."""
-        if data is not self._data:
-            self._data = data
-            with np.errstate(over="ignore"):  # a record that is too large for single precision will be dropped
-                self._x = torch.from_numpy(np.ascontiguousarray(data.x, dtype=self.dtype))
-            self._y = torch.from_numpy(data.y)
-            outputs = self.logits(np.array(self._flat.numpy()), np.zeros((1, data.x.shape[1])))
-            if outputs.shape != (1, data.classes):
-                raise InvalidInput(
-                    f"the module gives outputs of shape {tuple(outputs.shape[1:])} for {data.classes} "
-                    "classes. Its last layer must return one score per class."
-                )
+        """Take the records that later calls refer to by index; looks at their shape and number of classes alone."""
+        if data is self._data:
+            return
+        shape = (data.x.shape[1], data.classes)
+        if shape != self._chosen:
+            with _silence():
+                self._choose(*shape)
+            self._chosen = shape
+        self._data = data
+        with np.errstate(all="ignore"):  # a record that is too large for single precision will be dropped
+            self._x = torch.from_numpy(np.ascontiguousarray(data.x, dtype=self.dtype))
+        self._y = torch.from_numpy(data.y)
 
     def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
@@ -154,12 +143,10 @@ class TorchEngine:
             if len(batch) == 0:
                 out[row] = 0.0
                 continue
-            self._flat.copy_(torch.from_numpy(np.ascontiguousarray(parameters[row])))
+            self._set(parameters[row])
             index = torch.from_numpy(batch)
-            x, y = self._x[index], self._y[index]
-            if self.mode is None:
-                self._choose(x[:_CHECKED_RECORDS], y[:_CHECKED_RECORDS], float(clips[row]))
-            out[row] = self._seeded(self._sum, x, y, float(clips[row])).numpy()
+            with _silence():
+                out[row] = self._total(self._x[index], self._y[index], float(clips[row])).numpy()
 
     def lattice_sums(
         self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
@@ -168,89 +155,128 @@ class TorchEngine:
         not rounded) and summed exactly."""
         for row, (batch, lattice) in enumerate(zip(batches, lattices, strict=True)):
             one = slice(row, row + 1)
-            if self.mode is None or lattice == 0.0:  # the first call also compares with gradients of single records
-                self.clipped_sums(parameters[one], [batch], clips[one], out[one])
             if lattice == 0.0:
+                self.clipped_sums(parameters[one], [batch], clips[one], out[one])
                 continue
-            self._flat.copy_(torch.from_numpy(np.ascontiguousarray(parameters[row])))
+            self._set(parameters[row])
             out[row] = total_steps(batch, functools.partial(self._steps, float(clips[row]), lattice)) * lattice
         return True
 
     def _steps(self, clip: float, lattice: float, batch: Indices) -> NDArray[np.float64]:
         """The sum of the shares of these records in lattice steps."""
-        steps = np.zeros(self.dimension)
-        for place in batch.tolist():
-            gradient = self._seeded(self._alone, self._x[place : place + 1], self._y[place : place + 1])
-            add_share(steps, gradient.numpy(), clip, lattice)
+        steps, index = np.zeros(self.dimension), torch.from_numpy(batch)
+        with _silence():
+            for gradient in self._each(self._x[index], self._y[index]):
+                add_share(steps, gradient.numpy(), clip, lattice)
         return steps
 
     def logits(self, parameters: Floats, x: Floats) -> Floats:
-        """Outputs on the rows of ``x``."""
-        self._flat.copy_(torch.from_numpy(np.ascontiguousarray(parameters, dtype=self.dtype)))
-        rows = torch.from_numpy(np.ascontiguousarray(x, dtype=self.dtype))
+        """Outputs on the rows of ``x``, one row after the other: the last bits of torch's products depend on how many
+        rows there are. A row on which the module raises is NaN."""
+        self._set(parameters)
+        with np.errstate(all="ignore"):  # a row that is too large for single precision
+            rows = torch.from_numpy(np.ascontiguousarray(x, dtype=self.dtype))
         self._module.eval()
-        with torch.no_grad():
-            try:
-                parts = [self._module(part) for part in torch.split(rows, _PREDICT_ROWS)]
-            except (RuntimeError, TypeError, ValueError) as error:
-                raise InvalidInput(
-                    f"the module cannot take rows of {rows.shape[1]} features: {str(error).splitlines()[0]}"
-                ) from error
-        self._module.train()
-        outputs: Floats = torch.cat(parts).numpy()
+        try:
+            with torch.no_grad(), _silence():
+                blank = self._outputs_of_a_blank(rows.shape[1])
+                outputs = blank.new_full((len(rows), *blank.shape[1:]), float("nan"))
+                for place in range(len(rows)):
+                    with contextlib.suppress(Exception):  # one record decides over its own verdict alone
+                        outputs[place] = self._module(rows[place : place + 1])[0]
+        finally:
+            self._module.train()
+        found: Floats = outputs.numpy()
+        return found
+
+    def _outputs_of_a_blank(self, features: int) -> Tensor:
+        try:
+            outputs: Tensor = self._module(torch.zeros((1, features), dtype=self._flat.dtype))
+        except Exception as error:
+            raise InvalidInput(f"the module cannot take rows of {features} features: {_line(error)}") from error
         return outputs
 
     def release(self, parameters: Floats) -> nn.Module:
         """A copy of the module with the given parameters, ready to predict."""
-        self._flat.copy_(torch.from_numpy(np.ascontiguousarray(parameters, dtype=self.dtype)))
+        self._set(parameters)
         return copy.deepcopy(self._module).eval()
 
-    def _seeded(self, compute: Callable[..., Tensor], *given: Any) -> Tensor:
-        """Dropout draws from a seed that is a function of (run, step): the current parameters."""
-        if not self._random:
-            return compute(*given)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(_seed(hashlib.blake2b(self._flat.numpy().tobytes()).digest()))
-            return compute(*given)
+    def _set(self, parameters: Floats) -> None:
+        self._flat.copy_(torch.from_numpy(np.ascontiguousarray(parameters, dtype=self.dtype)))
 
-    def _choose(self, x: Tensor, y: Tensor, clip: float) -> None:
-        """Take the first mode that works, and refuse if it is wrong."""
-        training = not self._random  # dropout would draw other masks for single records
-        self._module.train(training)
+    def _seed(self) -> int:
+        """For random layers: a function of (run, step), by way of the current parameters."""
+        return _seed(hashlib.blake2b(self._flat.numpy().tobytes()).digest())
+
+    def _choose(self, features: int, classes: int) -> None:
+        """Take the first mode that works, and refuse the module if it is wrong; on public rows."""
+        self._check_outputs(features, classes)
+        self._module.train()
+        x, y = rows_for(features, classes, self._flat.dtype)
+        name = type(self._module).__name__
         try:
-            expected = self._one_by_one(x, y, clip)
-            with torch.no_grad():
-                alone = torch.cat([self._module(one) for one in torch.split(x, 1)])
-                same = torch.allclose(self._module(x), alone, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
-        except (RuntimeError, TypeError, ValueError) as error:  # such as torch's own batch_norm, on a single record
+            self._random = draws(self._module, x)
+            gradients = [self._seeded(self._alone, one, own) for one, own in _single(x, y)]
+            steady(self._module, x, training=not self._random)
+        except InvalidInput:
+            raise
+        except Exception as error:  # such as torch's own batch_norm, on a single record
             raise InvalidInput(
-                f"{type(self._module).__name__} cannot be trained on one record at a time, which clipping needs: "
-                f"{str(error).splitlines()[0]}"
+                f"{name} cannot be trained on one record at a time, which clipping needs: {_line(error)}"
             ) from error
-        if not same:
-            raise InvalidInput(_MIXES.format(type(self._module).__name__))
+        finally:
+            self._module.train()
+        norms = torch.stack(gradients).norm(dim=1)
+        clip = float(norms.median()) or 1.0  # some are clipped and some are not
+        expected = clip_and_add(torch.stack(gradients), clip)
+        self._take_mode(x, y, clip, expected, float(norms.clamp(max=clip).sum()))
+
+    def _check_outputs(self, features: int, classes: int) -> None:
+        outputs = self.logits(np.array(self._flat.numpy()), np.zeros((1, features)))
+        if outputs.shape != (1, classes):
+            raise InvalidInput(
+                f"the module gives outputs of shape {tuple(outputs.shape[1:])} for {classes} "
+                "classes. Its last layer must return one score per class."
+            )
+
+    def _take_mode(self, x: Tensor, y: Tensor, clip: float, expected: Tensor, size: float) -> None:
         reasons = []
         for mode in self._modes:
             self.mode = mode
             try:
-                got = self._sum(x, y, clip)
-            except (RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError) as error:
-                reasons.append(f"{mode}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
-                self.mode = None
+                got = self._seeded(self._sum, x, y, clip)
+            except Exception as error:  # such as what vmap cannot trace
+                reasons.append(f"{mode}: {_line(error)}")
                 continue
-            distance = float((got - expected).norm())
-            if not distance <= _TOLERANCE * max(float(expected.norm()), 1e-6 * clip):
+            if float((got - expected).norm()) <= _TOLERANCE * size:
+                return
+            if not self._random:
                 self.mode = None
-                raise InvalidInput(_MIXES.format(type(self._module).__name__))
-            self._module.train()
-            return
+                raise InvalidInput(MIXES.format(type(self._module).__name__))
+            reasons.append(f"{mode}: draws other masks than for single records")
+        self.mode = None
         raise InvalidInput("no per-record gradients for this module: " + "; ".join(reasons))
+
+    def _seeded(self, compute: Callable[..., Tensor], *given: Any) -> Tensor:
+        if not self._random:
+            return compute(*given)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._seed())
+            return compute(*given)
+
+    def _total(self, x: Tensor, y: Tensor, clip: float) -> Tensor:
+        """The clipped sum; a batch that holds a record on which the module raises is computed one by one."""
+        if self.mode != "alone":
+            with contextlib.suppress(Exception):
+                return self._seeded(self._sum, x, y, clip)
+        return self._one_by_one(x, y, clip)
 
     def _sum(self, x: Tensor, y: Tensor, clip: float) -> Tensor:
         if self.mode == "bookkeeping":
             return _bookkeeping.clipped_sum(self._module, x, y, clip)
-        gradients = self._vmap(x, y) if self.mode == "vmap" else self._opacus(x, y)
-        return clip_and_add(gradients, clip)
+        if self.mode == "vmap":
+            return clip_and_add(self._vmap(x, y), clip)
+        return self._one_by_one(x, y, clip)
 
     def _vmap(self, x: Tensor, y: Tensor) -> Tensor:
         trained = {n: p.detach() for n, p in zip(self._names, self._trained, strict=True)}
@@ -261,26 +287,29 @@ class TorchEngine:
             logits = functional_call(self._module, {**weights, **rest}, (one.unsqueeze(0),))
             return cross_entropy(logits, label.unsqueeze(0))
 
-        every = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")(trained, x, y)
+        every = vmap(grad(loss), in_dims=(None, 0, 0), randomness="same")(trained, x, y)
         return torch.cat([every[name].reshape(len(x), -1) for name in self._names], dim=1)
-
-    def _opacus(self, x: Tensor, y: Tensor) -> Tensor:
-        if self._sampled is None:
-            opacus = importlib.import_module("opacus.grad_sample")
-            self._sampled = opacus.GradSampleModule(self._module, loss_reduction="sum")
-        self._sampled.zero_grad()
-        for p in self._trained:
-            p.grad_sample = None  # type: ignore[attr-defined] # Opacus adds this attribute
-        cross_entropy(self._sampled(x), y, reduction="sum").backward()  # type: ignore[no-untyped-call]
-        parts = [p.grad_sample.reshape(len(x), -1) for p in self._trained]  # type: ignore[attr-defined]
-        self._sampled.zero_grad()
-        return torch.cat(parts, dim=1)
 
     def _one_by_one(self, x: Tensor, y: Tensor, clip: float) -> Tensor:
         total = torch.zeros_like(self._flat)
-        for one, label in zip(torch.split(x, 1), torch.split(y, 1), strict=True):
-            total += clip_and_add(self._alone(one, label)[None], clip)
+        for gradient in self._each(x, y):
+            total += clip_and_add(gradient[None], clip)
         return total
+
+    def _each(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
+        """Gradients of single records, every one from the same seed; nothing for one on which the module raises.
+
+        Always seeded: only here may a record decide whether something is drawn.
+        """
+        seed = self._seed()
+        with torch.random.fork_rng(devices=[]):
+            for one, label in _single(x, y):
+                torch.manual_seed(seed)
+                try:
+                    gradient = self._alone(one, label)
+                except Exception:
+                    continue
+                yield gradient
 
     def _alone(self, x: Tensor, y: Tensor) -> Tensor:
         """The gradient of one record."""
@@ -297,6 +326,22 @@ def clip_and_add(gradients: Tensor, clip: float) -> Tensor:
         gradients, norm = gradients[fine], norm[fine]
     total: Tensor = (clip / norm.clamp(min=clip)) @ gradients
     return total
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """No warning about a record: one that is an error would drop the first record that causes it, and no other."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _single(x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    return zip(torch.split(x, 1), torch.split(y, 1), strict=True)
+
+
+def _line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _seed(secret: bytes) -> int:

@@ -1,22 +1,22 @@
-"""What a trainer declares: the cost of one training, and whether it follows a noise that the planner may set.
+"""What a trainer declares that one run costs, and whether the planner may set its noise.
 
-Planning, running and checking ask here and nowhere else, so that what is priced is what is drawn.
+One place for both sides: planning asks here, and so does every run that admits a candidate under a line.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dptune.accounting import Cost
 from dptune.errors import InvalidInput
-from dptune.methods.trial import Params
 
-__all__ = ["NOISE", "declared_cost", "follows_noise"]
+__all__ = ["NOISE", "declared_cost", "tunable_noise"]
 
 NOISE = "noise_multiplier"
 
 
-def declared_cost(trainer: Any, params: Params) -> Cost:
+def declared_cost(trainer: Any, params: Mapping[str, Any]) -> Cost:
     """The cost that a trainer declares for one run, checked to be a cost of the algebra."""
     declare = getattr(trainer, "cost", None)
     if not callable(declare):
@@ -30,12 +30,15 @@ def declared_cost(trainer: Any, params: Params) -> Cost:
     return cost
 
 
-def follows_noise(trainer: Any, params: Params) -> bool:
-    """Whether the declared cost follows a parameter 'noise_multiplier' that the planner may set."""
+def tunable_noise(trainer: Any, params: Mapping[str, Any]) -> bool:
+    """Whether the trainer's cost follows a parameter 'noise_multiplier' that the planner may set.
+
+    A trainer that refuses the parameter, in whatever way, sets its noise itself.
+    """
     if NOISE in params:
         return False
     try:
         few, many = (declared_cost(trainer, {**params, NOISE: noise}) for noise in (2.0, 4.0))
-    except (InvalidInput, TypeError, KeyError):
+    except Exception:
         return False
     return few != many

@@ -15,7 +15,7 @@ from dptune.accounting import Cost
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.methods._machinery.costs import Kind, TrainingCosts, combinations
-from dptune.methods._machinery.declared import NOISE, declared_cost, follows_noise
+from dptune.methods._machinery.declared import NOISE, declared_cost, tunable_noise
 from dptune.methods.budget import Budget
 from dptune.methods.lines import Line
 from dptune.methods.trial import Params
@@ -46,7 +46,7 @@ class Pricing:
             raise InvalidInput(f"'costs' must be 'average', 'largest', 'line' or Line(...); got {costs!r}.")
         self._trainer, self._budget, self._costs = trainer, budget, costs
         self._line = None if line is None else line.for_budget(budget)
-        self.tunable = follows_noise(trainer, space.default)
+        self.tunable = tunable_noise(trainer, space.default)
         self._of: tuple[int, ...] | None = None
         self._names: tuple[str, ...] = ()
         self._examples: list[_Example] = []

@@ -15,7 +15,7 @@ from typing import Any
 from dptune.accounting import Cost, compose
 from dptune.errors import InvalidInput
 from dptune.methods._machinery.costs import TrainingCosts
-from dptune.methods._machinery.declared import NOISE, follows_noise
+from dptune.methods._machinery.declared import NOISE, tunable_noise
 from dptune.methods._machinery.pricing import Pricing, calibrated
 from dptune.methods._machinery.search import Training, default_params, scaled_batch
 from dptune.methods.budget import Budget
@@ -161,7 +161,7 @@ class Choosing:
         base = calibrated(Pricing(trainer, self.candidates, budget), total, budget, what)
         # Models of parts are never released: their noise is zero unless it was asked for.
         noise = base.noise if self.private else 0.0
-        level = {NOISE: noise} if follows_noise(trainer, self.candidates.default) else {}
+        level = {NOISE: noise} if tunable_noise(trainer, self.candidates.default) else {}
         fixed = scaled_batch(trainer, self.candidates, 1.0 / self.parts)
         parts = Parts(self.candidates, self.parts, fixed, level, self.validation)
         return parts, Training(base, ALL, {}, None), default_params(self.candidates, self.default)

@@ -1,0 +1,152 @@
+"""Models to be judged on private validation records: well-behaved ones, and ones that stumble over marked records.
+
+A record is marked by :data:`MARK` in its first feature. None of these models is wrong by itself: users' models are what
+they are, and judging must hold whatever they do with one record.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptune.training import softmax
+from dptune.training.dpsgd_trainer import TrainedModel
+
+__all__ = ["JUDGED", "MARK"]
+
+Array = NDArray[Any]
+
+MARK = 1000.0
+
+
+def _marked(x: Array) -> bool:
+    return bool(np.any(np.asarray(x)[:, 0] == MARK))
+
+
+class Plain:
+    """Predicts by the sign of the first feature."""
+
+    def predict(self, x: Array) -> Array:
+        return np.asarray((np.asarray(x)[:, 0] > 0).astype(np.int64))
+
+
+class Raising(Plain):
+    """Raises at the sight of a marked record."""
+
+    def __init__(self, error: type[BaseException] = ValueError) -> None:
+        self.error = error
+
+    def predict(self, x: Array) -> Array:
+        if _marked(x):
+            raise self.error("a marked record")
+        return super().predict(x)
+
+
+class Short(Plain):
+    """Answers once for all at the sight of a marked record."""
+
+    def predict(self, x: Array) -> Array:
+        return super().predict(x)[: 1 if _marked(x) else None]
+
+
+class Empty(Plain):
+    """Answers nothing at the sight of a marked record."""
+
+    def predict(self, x: Array) -> Array:
+        return super().predict(x)[: 0 if _marked(x) else None]
+
+
+class Words(Plain):
+    """Answers with words at the sight of a marked record."""
+
+    def predict(self, x: Array) -> Array:
+        found = super().predict(x)
+        return found.astype(str) if _marked(x) else found
+
+
+class Wide(Plain):
+    """Answers with a column."""
+
+    def predict(self, x: Array) -> Array:
+        return super().predict(x)[:, None]
+
+
+class Peers(Plain):
+    """Centres its input first."""
+
+    def predict(self, x: Array) -> Array:
+        return super().predict(x - np.asarray(x).mean(axis=0))
+
+
+class Counting(Plain):
+    """Gives another answer after it has seen a marked record."""
+
+    def __init__(self) -> None:
+        self.turned = 0
+
+    def predict(self, x: Array) -> Array:
+        self.turned += int(_marked(x))
+        return (super().predict(x) + self.turned) % 3
+
+
+class Judge:
+    """Judges records itself, by a value for each; marked ones by ``value``."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def correct(self, data: Any) -> Array:
+        x = np.asarray(data[0] if isinstance(data, tuple) else data.x)
+        return np.where(x[:, 0] == MARK, self.value, 0.75)
+
+
+class Refusing(Judge):
+    """Raises on marked records."""
+
+    def correct(self, data: Any) -> Array:
+        if _marked(data[0] if isinstance(data, tuple) else data.x):
+            raise KeyError("a marked record")
+        return super().correct(data)
+
+
+def _trained(features: int, classes: int) -> TrainedModel:
+    model = softmax(features, classes)
+    return TrainedModel(model, np.random.default_rng(1).normal(size=model.dimension).astype(np.float32))
+
+
+@functools.cache
+def _regression(features: int, classes: int) -> Any:
+    """scikit-learn's, which refuses a whole batch for one NaN or infinity."""
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - slow import
+
+    rng = np.random.default_rng(2)
+    return LogisticRegression().fit(rng.normal(size=(9 * classes, features)), np.arange(9 * classes) % classes)
+
+
+def _made(maker: Callable[[], Any]) -> Callable[[int, int], Any]:
+    return lambda features, classes: maker()
+
+
+JUDGED: dict[str, Callable[[int, int], Any]] = {
+    "built-in": _trained,
+    "scikit-learn": _regression,
+    "plain": _made(Plain),
+    "raising": _made(Raising),
+    "exiting": _made(lambda: Raising(SystemExit)),
+    "out of memory": _made(lambda: Raising(MemoryError)),
+    "short": _made(Short),
+    "empty": _made(Empty),
+    "words": _made(Words),
+    "wide": _made(Wide),
+    "peers": _made(Peers),
+    "counting": _made(Counting),
+    "judge": _made(lambda: Judge(0.25)),
+    "judge, no number": _made(lambda: Judge(float("nan"))),
+    "judge, infinite": _made(lambda: Judge(float("inf"))),
+    "judge, negative": _made(lambda: Judge(-1e9)),
+    "refusing": _made(lambda: Refusing(1.0)),
+}

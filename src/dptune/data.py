@@ -1,0 +1,212 @@
+"""Records as engines and methods see them: :class:`Dataset`, and how single records are taken from other containers.
+
+Whether records are private or public is said when they are read. A private record that is invalid is repaired on its
+own by a public rule, so that no refusal, no message and no other record depends on it (``docs/sealed_runs.md``); a
+public one is refused with a clear line. Nothing here may be inferred from private records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptune import _validate
+from dptune.errors import InvalidInput
+
+__all__ = ["FEATURE_RANGE", "Dataset", "size", "take"]
+
+Floats = NDArray[np.floating[Any]]
+
+# Wide enough for any measurement; squares of it, summed over a million features, are finite in single precision.
+FEATURE_RANGE = (-1e12, 1e12)
+
+
+class _Key(Protocol):
+    """The part of a run's key that shards need."""
+
+    def child(self, label: str) -> Any:
+        """A key of its own for a purpose."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Records as rows of ``x`` with labels ``y`` in [0, classes).
+
+    Private records (the default) are never refused for what they hold. Each is repaired on its own: a feature that is
+    no number becomes ``missing``, then every feature is clipped to ``feature_range``; a label that is not one of
+    0 .. ``classes`` - 1 becomes ``unknown_label``. All of these are public and must be decided without looking at the
+    records. With ``public=True`` nothing is repaired, and such records are refused.
+
+    What is not about single records is public and refused for both: types, dimensions, and lengths that do not fit.
+
+    The arrays are copied only where they are repaired or converted, and engines keep what they computed of them: do
+    not change them afterwards.
+
+    Args:
+        x: An array of numbers with one row for each record.
+        y: An array of numbers with one class label for each record.
+        classes: How many classes there are; declared, never counted.
+        name: What messages and folders call the data.
+        public: Whether these records may be shown to anybody.
+        feature_range: The smallest and the largest value that a private feature keeps.
+        missing: What replaces a private feature that is not a number, before clipping.
+        unknown_label: What replaces a private label that is not a class.
+
+    Raises:
+        InvalidInput: If types or dimensions do not fit, or a public record is invalid.
+
+    Example:
+        >>> Dataset(np.array([[0.5], [np.nan], [7.0]]), np.array([1, 0, 9]), 2, feature_range=(0, 1)).x.ravel()
+        array([0.5, 0. , 1. ])
+    """
+
+    x: Floats = field(repr=False)
+    y: NDArray[np.int64] = field(repr=False)
+    classes: int
+    name: str = "data"
+    public: bool = False
+    feature_range: tuple[float, float] = FEATURE_RANGE
+    missing: float = 0.0
+    unknown_label: int = 0
+
+    def __post_init__(self) -> None:
+        self._check_rules()
+        x, y = (self._array(name, values) for name, values in (("x", self.x), ("y", self.y)))
+        if x.ndim != 2:
+            raise InvalidInput(f"'x' must have one row per record; it has {x.ndim} dimension(s). Flatten images first.")
+        if y.ndim != 1 or len(y) != len(x):
+            raise InvalidInput("'y' must hold one label per record: one dimension, as many entries as 'x' has rows.")
+        with np.errstate(all="ignore"):  # no warning may tell of a record
+            x, y = _floating(x), y.astype(np.float32) if y.dtype == np.float16 else y
+            if self.public:
+                _refuse_bad(x, y, self.classes)
+            else:
+                x = _repaired_features(x, self.feature_range, self.missing)
+            y = _labels(y, self.classes, self.unknown_label)
+        object.__setattr__(self, "x", x)
+        object.__setattr__(self, "y", y)
+
+    def _check_rules(self) -> None:
+        """The public rules themselves."""
+        object.__setattr__(self, "classes", _validate.integer("classes", self.classes, 2))
+        _validate.integer("unknown_label", self.unknown_label, 0, self.classes - 1, hint="It is one of the classes.")
+        ends = self.feature_range
+        if not isinstance(ends, tuple | list) or len(ends) != 2:
+            raise InvalidInput(f"'feature_range' must be (lowest, highest); got {ends!r}.")
+        most = FEATURE_RANGE[1]
+        low, high = (_validate.real("feature_range", end, -most, most) for end in ends)
+        if low >= high:
+            raise InvalidInput(f"'feature_range' must be (lowest, highest); got {ends!r}.")
+        object.__setattr__(self, "feature_range", (low, high))
+        object.__setattr__(self, "missing", _validate.real("missing", self.missing, -most, most))
+
+    def _array(self, name: str, values: Any) -> NDArray[Any]:
+        """The values as an array whose type was not decided by a private record."""
+        if not self.public and not isinstance(values, np.ndarray):
+            raise InvalidInput(
+                f"{name!r} must be a numpy array; got {type(values).__name__}, whose numbers may be of a type that a "
+                "single record decides. Use numpy.asarray(..., dtype=float)."
+            )
+        array = np.asarray(values)
+        if array.dtype.kind not in "fiub":
+            raise InvalidInput(
+                f"{name!r} must hold numbers; got {array.dtype}. Encode words and dates by a rule that looks at "
+                "no other record."
+            )
+        return array
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, index: NDArray[np.int64]) -> Dataset:
+        """The records at the given places."""
+        part = object.__new__(Dataset)  # they were checked and repaired before
+        for key, value in {**self.__dict__, "x": self.x[index], "y": self.y[index]}.items():
+            object.__setattr__(part, key, value)
+        return part
+
+    def map(self, features: Callable[[Floats], Floats], feature_range: tuple[float, float] = FEATURE_RANGE) -> Dataset:
+        """The same records with other features; the function must treat every record on its own.
+
+        ``feature_range`` is the public range of the new features.
+        """
+        return replace(self, x=features(self.x), feature_range=feature_range)
+
+    def shards(self, count: int, key: _Key) -> list[Dataset]:
+        """Split by one independent uniform label per record (never by shuffling into equal chunks)."""
+        label = key.child("shards").generator().integers(0, count, len(self))
+        return [self.take(np.flatnonzero(label == shard)) for shard in range(count)]
+
+
+def _floating(x: NDArray[Any]) -> Floats:
+    """In single or double precision, row after row in memory, so that what engines compute follows from values."""
+    if x.dtype not in (np.float32, np.float64):
+        x = x.astype(np.float64 if x.dtype.kind == "f" and x.dtype.itemsize > 8 else np.float32)
+    return np.ascontiguousarray(x)
+
+
+def _repaired_features(x: Floats, ends: tuple[float, float], missing: float) -> Floats:
+    """Without what is not a number, within the range."""
+    low, high = (x.dtype.type(end) for end in ends)
+    if ((x >= low) & (x <= high)).all():
+        return x
+    filled = np.where(np.isnan(x), x.dtype.type(missing), x)
+    fixed: Floats = np.clip(filled, low, high)
+    return fixed
+
+
+def _labels(y: NDArray[Any], classes: int, unknown: int) -> NDArray[np.int64]:
+    """The labels as whole numbers; what is not a class is ``unknown``."""
+    known = _are_classes(y, classes)
+    labels: NDArray[np.int64] = np.where(known, y, y.dtype.type(0)).astype(np.int64)
+    labels[~known] = unknown
+    return labels
+
+
+def _are_classes(y: NDArray[Any], classes: int) -> NDArray[np.bool_]:
+    """Which labels are whole numbers in [0, classes); no arithmetic that could overflow."""
+    inside = (y >= 0) & (y <= classes - 1) if y.dtype.kind != "b" else np.ones(len(y), bool)
+    whole = np.floor(y) == y if y.dtype.kind == "f" else True
+    return np.asarray(inside & whole, dtype=bool)
+
+
+def _refuse_bad(x: Floats, y: NDArray[Any], classes: int) -> None:
+    """Refuse invalid public records; only they may be talked about."""
+    if not np.isfinite(x).all():
+        raise InvalidInput(
+            "'x' holds NaN or infinite features, and one such record would destroy every gradient. "
+            "Fill or drop them by a rule that looks at no other record."
+        )
+    if _are_classes(y, classes).all():
+        return
+    if y.dtype.kind == "f" and not (np.floor(y) == y).all():
+        raise InvalidInput("'y' must hold whole numbers (class labels); got fractions. Number the classes from 0.")
+    raise InvalidInput(
+        f"labels must lie in [0, {classes}); got values from {y.min()} to {y.max()}. "
+        "Renumber them or state the right number of classes."
+    )
+
+
+def size(data: Any) -> int:
+    """The number of records of a data set, an array, a list, or a tuple of columns."""
+    return len(data[0]) if isinstance(data, tuple) and data else len(data)
+
+
+def take(data: Any, index: NDArray[np.int64]) -> Any:
+    """The records at the given places of a data set, an array, a list, or a tuple of equally long ones, in its form."""
+    if isinstance(data, tuple):
+        return tuple(take(column, index) for column in data)
+    if isinstance(data, list):
+        return [data[i] for i in index]
+    if isinstance(data, np.ndarray):
+        return data[index]
+    if callable(getattr(data, "take", None)):
+        return data.take(index)
+    raise InvalidInput(
+        f"Cannot take a part of {type(data).__name__}: give an array, a list, a tuple of them, or an object with "
+        "'take(index)'."
+    )

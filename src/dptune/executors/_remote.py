@@ -1,0 +1,191 @@
+"""Workers on other machines, which come to the driver's door and are handed trials over encrypted links.
+
+Every worker has a thread here that speaks with it; the owner of the session only touches queues, so that no worker,
+slow, silent or hostile, can hold up the others or the owner. What a worker says is data, about its own trials alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dptune.errors import InvalidInput, Stopped
+from dptune.executors._link import Door, Link
+from dptune.executors._messages import pack_tasks, unpack_ready, unpack_result
+from dptune.executors._noise import Keys
+from dptune.executors.base import Result, Task, dead
+from dptune.executors.processes import did_not_arrive, one_thread
+
+__all__ = ["RemoteSession", "keep_working"]
+
+_START = 120.0  # seconds that a cluster may take to bring up its workers
+_DONE = (0, 3)  # exit codes of a worker whose driver is gone
+
+
+def keep_working(host: str, port: int, own: Keys, driver: bytes) -> None:
+    """Keep one worker process alive, on the machine where this is called, until the driver is gone."""
+    environment = {**os.environ, **one_thread(), "PYTHONHASHSEED": "0"}
+    command = [sys.executable, "-m", "dptune.executors._worker", "--host", host, "--port", str(port)]
+    command += ["--parent", str(os.getpid())]
+    while True:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+        )
+        process.communicate(f"{own.secret.hex()}\n{driver.hex()}\n".encode())  # never on the command line
+        if process.returncode in _DONE:
+            return
+        time.sleep(0.1)
+
+
+@dataclass(eq=False)
+class _Line:
+    """One worker: what its thread is to send, and what it has not answered."""
+
+    link: Link
+    inbox: queue.SimpleQueue[tuple[Task, ...] | None] = field(default_factory=queue.SimpleQueue)
+    tasks: list[int] = field(default_factory=list)
+
+
+class RemoteSession:
+    """Links from the workers that hold a known key.
+
+    Args:
+        host: the address of this machine that workers can reach.
+        count: how many workers there are to be.
+        greeting: the first messages to every worker.
+        folder: of the run, for advice.
+        known: whether a public key is that of a worker of this run; asked in threads.
+        stop: called once at the end.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        count: int,
+        greeting: list[bytes],
+        folder: Path,
+        known: Callable[[bytes], bool],
+        stop: Callable[[], None],
+    ) -> None:
+        self._count, self._greeting, self._folder, self._stop = count, greeting, folder, stop
+        self._lines: list[_Line] = []
+        self._lost: deque[Result] = deque()
+        self._arrived: queue.SimpleQueue[_Line | str] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[tuple[_Line, Result | None]] = queue.SimpleQueue()
+        self._closing = False
+        keys = Keys.new()  # of this session alone
+        self.public = keys.public
+        self._door = Door(host, keys, known, self._welcome)
+        self.port = self._door.port
+
+    def _welcome(self, link: Link) -> None:
+        """In the thread of a worker: greet it, hand it what is in its inbox, pass on what it answers."""
+        line: _Line | None = None
+        try:
+            for message in self._greeting:
+                link.send_bytes(message)
+            problem = unpack_ready(link.recv_bytes())
+            if problem is not None:
+                self._arrived.put(problem)
+                return
+            line = _Line(link)
+            self._arrived.put(line)
+            while (tasks := line.inbox.get()) is not None:
+                link.send_bytes(pack_tasks(tasks))
+                left = {task.index for task in tasks}
+                while left:
+                    result = unpack_result(link.recv_bytes())
+                    left.remove(result.index)
+                    self._results.put((line, result))
+        except Exception:  # gone, or it does not speak as a worker does; a thread's traceback would be printed
+            if line is not None:
+                self._results.put((line, None))
+
+    @property
+    def slots(self) -> int:
+        """As many as there are workers now: one that died comes back, unless what kept it alive died too."""
+        self._gather()
+        return max(1, len(self._lines))
+
+    def _gather(self) -> str | None:
+        """Take in who arrived; what is wrong with somebody who did, if anything."""
+        problem = None
+        with contextlib.suppress(queue.Empty):
+            while True:
+                one = self._arrived.get_nowait()
+                if isinstance(one, str):
+                    problem = one
+                else:
+                    self._lines.append(one)
+        return problem
+
+    def start(self) -> None:
+        """Wait until all workers are there."""
+        until = time.monotonic() + _START
+        while len(self._lines) < self._count:
+            problem = self._gather()
+            if problem is not None:
+                raise did_not_arrive(problem)
+            if time.monotonic() > until:
+                raise InvalidInput(
+                    "The Ray cluster did not bring up its workers. Ask for fewer, and check that they can reach this "
+                    "machine and have dptune with its extra 'ray' installed."
+                )
+            time.sleep(0.02)
+
+    def submit(self, *tasks: Task) -> None:
+        """Hand tasks to one free worker; wait for one that comes back if there is none."""
+        until = time.monotonic() + _START
+        while True:
+            self._gather()
+            for line in [one for one in self._lines if not one.tasks]:
+                if line.link.idle():
+                    line.tasks = [task.index for task in tasks]
+                    line.inbox.put(tasks)
+                    return
+                self._drop(line)  # it died while it had nothing to do: nobody's death
+            if time.monotonic() > until:
+                raise Stopped(
+                    "No Ray worker is left. What the run was charged stays charged: check the cluster, then finish it "
+                    f"with 'dptune resume {self._folder}'."
+                )
+            time.sleep(0.02)
+
+    def _drop(self, line: _Line) -> None:
+        self._lines.remove(line)
+        line.link.hang_up()
+        line.inbox.put(None)
+
+    def wait(self, seconds: float) -> Result | None:
+        """The next result, or None if there was none in this time."""
+        if self._lost:
+            return self._lost.popleft()
+        try:
+            line, result = self._results.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if result is not None:
+            line.tasks.remove(result.index)
+            return result
+        if line in self._lines:
+            self._drop(line)
+            self._lost.extend(dead(line.tasks))
+        return self._lost.popleft() if self._lost else None
+
+    def close(self) -> None:
+        """Send everybody away."""
+        if self._closing:
+            return
+        self._closing = True
+        self._door.close()
+        for line in list(self._lines):
+            self._drop(line)
+        self._stop()

@@ -1,0 +1,119 @@
+"""How a model is judged on private validation records: each record on its own, and none can change another's verdict.
+
+One record moves a count by at most 1 only if nothing passes between records (``docs/theorems/parallel.md``). So a model
+is asked about one record at a time, each time as a fresh copy of itself, and whatever goes wrong with a record (it
+raises, exits, answers something odd) makes that record wrong and nothing else. Models that promise the same verdicts
+for a batch as for single records are asked about all records at once, which is a faster way to the same count.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import warnings
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptune.data import size, take
+from dptune.errors import InvalidInput
+
+__all__ = ["correct", "judges_each_record_alone"]
+
+_GRID = 2**20
+
+
+def judges_each_record_alone(model: Any) -> bool:
+    """Whether the model's class promises verdicts that are the same, to the last bit, in a batch and alone.
+
+    The promise is an attribute ``judges_each_record_alone = True`` of the class itself: a subclass, which may predict
+    in another way, must repeat it.
+    """
+    return vars(type(model)).get("judges_each_record_alone") is True
+
+
+def correct(model: Any, data: Any) -> Fraction:
+    """How many records the model gets right: each counts between 0 and 1, decided on its own.
+
+    A model has ``correct(data)``, which gives a value from 0 to 1, or ``predict(x)``, whose answer for one record is
+    compared with its label, or is a torch module that gives a score for every class. A record on which it raises, or
+    answers with something else than one value, counts 0.
+
+    Args:
+        model: The trained model. It is copied for every record, so that it can keep nothing from one to the next.
+        data: The records: with ``x`` and ``y``, or a tuple whose first column is ``x`` and whose last is ``y``; for
+            models with ``correct``, anything that :func:`dptune.data.take` can take records from.
+
+    Returns:
+        An exact sum of values on a grid of 2^-20, so that the order of records does not matter.
+
+    Raises:
+        InvalidInput: If the model has no way to judge a record. Like a model that cannot be copied, which raises too,
+            this does not depend on the records.
+    """
+    if not any(callable(getattr(model, name, None)) for name in ("correct", "predict")) and not _is_module(model):
+        raise InvalidInput(
+            f"A {type(model).__name__} has neither predict(x) nor correct(data), so it cannot be judged on private "
+            "records. Return a model that has one of them."
+        )
+    count = size(data)
+    if judges_each_record_alone(model):
+        together = _all_at_once(model, data, count)
+        if together is not None:
+            return together
+    copy.deepcopy(model)  # one that cannot be copied fails whatever the records
+    return Fraction(sum(_one(model, data, place) for place in range(count)), _GRID)
+
+
+def _all_at_once(model: Any, data: Any, count: int) -> Fraction | None:
+    """The same by one call; None if it did not give a value for every record, and then each is judged alone."""
+    try:
+        with warnings.catch_warnings(), np.errstate():
+            units = _units(_values(model, data))
+        return Fraction(int(units.sum()), _GRID) if units.shape == (count,) else None
+    except BaseException:  # as below
+        return None
+
+
+def _one(model: Any, data: Any, place: int) -> int:
+    """The value of one record, in units of the grid."""
+    try:
+        with warnings.catch_warnings(), np.errstate():
+            units = _units(_values(copy.deepcopy(model), take(data, np.array([place]))))
+        return int(units.sum()) if units.size == 1 else 0
+    except BaseException:  # SystemExit and KeyboardInterrupt too: what a record makes a model raise is its own verdict
+        return 0
+
+
+def _values(model: Any, data: Any) -> NDArray[Any]:
+    """One value for each record, as the model gives them."""
+    if callable(getattr(model, "correct", None)):
+        return np.asarray(model.correct(data))
+    x, y = (data[0], data[-1]) if isinstance(data, tuple) else (data.x, data.y)
+    found, labels = np.asarray(_predicted(model, x)), np.asarray(y)
+    if found.size != size(data) or labels.size != size(data):
+        return np.empty(0)  # a comparison would spread one answer over several records
+    return np.asarray(found.reshape(-1) == labels.reshape(-1))
+
+
+def _predicted(model: Any, x: Any) -> Any:
+    """The model's answers for the rows of ``x``."""
+    if callable(getattr(model, "predict", None)):
+        return model.predict(x)
+    torch = sys.modules["torch"]
+    kind = next((values.dtype for values in model.parameters()), None)
+    with torch.no_grad():
+        return model(torch.as_tensor(x, dtype=kind)).argmax(dim=1)
+
+
+def _is_module(model: Any) -> bool:
+    torch = sys.modules.get("torch")  # who has a module has imported it
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def _units(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Values between 0 and 1, each on a grid of its own, so that sums are whole; 0 for what is no number."""
+    numbers = np.nan_to_num(values.astype(float), nan=0.0)
+    return np.asarray(np.floor(np.clip(numbers, 0.0, 1.0) * _GRID), dtype=np.int64)

@@ -1,0 +1,269 @@
+"""Workers behind encrypted links, without Ray: what a listener sees, deaths, hostile answers, strangers."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import socket
+import struct
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.executors.fragile import Fragile, KillsOnce
+from tests.executors.wire import Wire
+from tests.sealed.toy import ToyTrainer
+
+pytest.importorskip("cryptography", reason="the extra 'ray' is not installed")
+
+from dptune.errors import InvalidInput, Stopped
+from dptune.executors import Result, Task, Work, _remote
+from dptune.executors._link import Link, call
+from dptune.executors._messages import pack_ready, pack_result, pack_tasks, unpack_tasks
+from dptune.executors._noise import Keys
+from dptune.executors._remote import RemoteSession
+from dptune.executors.processes import hello
+from dptune.methods.trial import Trial
+
+HOST = "127.0.0.1"
+WORKER = Keys.new()
+RECORDS = np.random.default_rng(3).normal(size=60)
+KEEP = textwrap.dedent("""
+    import sys
+    from dptune.executors._noise import Keys
+    from dptune.executors._remote import keep_working
+    own, driver = (bytes.fromhex(sys.stdin.readline()) for _ in range(2))
+    keep_working("127.0.0.1", int(sys.argv[1]), Keys(own), driver)
+""")
+
+
+class Place:
+    """A session for one worker, and what keeps that worker alive, as an actor does."""
+
+    def __init__(self, folder: Path, trainer: Any) -> None:
+        self.greeting = hello(Work(trainer, RECORDS, b"secret of the run, 32 bytes long", folder / "vault"))
+        known = {WORKER.public}.__contains__
+        self.session = RemoteSession(HOST, 1, self.greeting, folder, known, self._stop)
+        self.keeper: subprocess.Popen[bytes] | None = None
+        self.stopped = 0
+
+    def keep(self, port: int | None = None) -> None:
+        command = [sys.executable, "-c", KEEP, str(port or self.session.port)]
+        self.keeper = subprocess.Popen(command, stdin=subprocess.PIPE)
+        assert self.keeper.stdin is not None
+        self.keeper.stdin.write(f"{WORKER.secret.hex()}\n{self.session.public.hex()}\n".encode())
+        self.keeper.stdin.close()
+
+    def next(self) -> Result:
+        result = None
+        while result is None:
+            result = self.session.wait(1.0)
+        return result
+
+    def _stop(self) -> None:
+        self.stopped += 1
+
+    def close(self) -> None:
+        self.session.close()
+        self.session.close()
+        assert self.stopped == 1
+        if self.keeper is not None:
+            self.keeper.wait(60)  # it ends by itself when the driver is gone
+
+
+def _task(index: int, x: float, start: bytes | None = None) -> Task:
+    return Task(index, Trial(index, {"x": x}, seed_label=("t", index)).to_json(), start)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Iterator[list[Place]]:
+    made: list[Place] = []
+    yield made
+    for place in made:
+        place.close()
+
+
+def test_a_listener_on_the_path_sees_no_score_no_record_no_parameter(tmp_path: Path, places: list[Place]) -> None:
+    place = Place(tmp_path, ToyTrainer(shout=True, fail_below=1.1))
+    places.append(place)
+    wire = Wire(place.session.port)
+    place.keep(wire.port)
+    place.session.start()
+    xs = [1.012345, 1.234567, 1.345678, 1.456789]
+    tasks = [_task(index, x) for index, x in enumerate(xs)]
+    place.session.submit(*tasks)
+    results = [place.next() for _ in tasks]
+    place.session.close()
+    wire.close()
+    assert [one.index for one in results] == [0, 1, 2, 3]
+    assert results[0].error is not None
+    assert "diverged" in results[0].error
+    assert all("score" in one.output and one.model is not None for one in results[1:])
+    figures = [one.score for one in results[1:]] + xs + RECORDS.tolist()
+    secrets = [form for value in figures for form in _forms(value)]
+    secrets += [b"secret of the run", b"ToyTrainer", b"seed_label", b"diverged", b"score", b"Traceback"]
+    clear = b"".join(place.greeting) + pack_tasks(tasks) + b"".join(pack_result(one) for one in results)
+    assert sum(form in clear for form in secrets) >= 70  # the control: unencrypted, it would be seen
+    seen = bytes(wire.sent + wire.got)
+    assert len(seen) > len(clear)
+    assert [form for form in secrets if form in seen] == []
+
+
+def _forms(value: float) -> list[bytes]:
+    return [repr(value).encode(), struct.pack("<d", value), struct.pack(">d", value)]
+
+
+def test_a_worker_killed_again_and_again_while_it_starts_comes_back(tmp_path: Path, places: list[Place]) -> None:
+    """The first trial kills its worker; the next two are killed before they are ready."""
+    place = Place(tmp_path, ToyTrainer())
+    data = Fragile(str(tmp_path / "arrivals"), (1, 2))
+    trainer = KillsOnce(str(tmp_path / "killed"))
+    place.session._greeting[:] = hello(Work(trainer, data, b"k" * 32, tmp_path / "vault"))
+    places.append(place)
+    place.keep()
+    place.session.start()
+    place.session.submit(_task(0, 1.5))
+    assert place.next().died
+    place.session.submit(_task(0, 1.5))
+    result = place.next()
+    assert (result.died, result.score) == (False, 1.5)
+    assert len((tmp_path / "arrivals").read_bytes()) == 4
+
+
+def test_silent_connections_do_not_keep_a_worker_out(tmp_path: Path, places: list[Place]) -> None:
+    """Before the worker comes, and before it comes back."""
+    place = Place(tmp_path, KillsOnce(str(tmp_path / "killed")))
+    places.append(place)
+    silent = [socket.create_connection((HOST, place.session.port)) for _ in range(3)]
+    place.keep()
+    place.session.start()
+    silent += [socket.create_connection((HOST, place.session.port)) for _ in range(3)]
+    place.session.submit(_task(0, 1.5))
+    assert place.next().died
+    place.session.submit(_task(0, 1.5))
+    assert place.next().score == 1.5
+    for one in silent:
+        one.close()
+
+
+def test_a_trainer_that_does_not_arrive_is_one_line(tmp_path: Path, places: list[Place]) -> None:
+    place = Place(tmp_path, ToyTrainer())
+    place.session._greeting[1] = b"cno_such_module\nthing\n."
+    places.append(place)
+    place.keep()
+    with pytest.raises(InvalidInput, match=r"did not arrive in a worker \(ModuleNotFoundError: No module named"):
+        place.session.start()
+
+
+def _enter(place: Place) -> Link:
+    """A worker of our own, ready to say what it likes."""
+    link = call(HOST, place.session.port, WORKER, place.session.public)
+    for message in place.greeting:
+        assert link.recv_bytes() == message
+    link.send_bytes(pack_ready(None))
+    return link
+
+
+class Trap:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (Path(self.path),)
+
+
+@pytest.mark.parametrize("kind", ["pickle", "text", "another trial", "twice", "bad score", "a pickled result"])
+def test_a_hostile_worker_runs_nothing_and_loses_its_own_trials_alone(
+    tmp_path: Path, places: list[Place], kind: str
+) -> None:
+    place = Place(tmp_path, ToyTrainer())
+    places.append(place)
+    link = _enter(place)
+    place.session.start()
+    place.session.submit(_task(0, 1.5), _task(1, 1.5))
+    assert [task.index for task in unpack_tasks(link.recv_bytes())] == [0, 1]
+    trap = pickle.dumps(Trap(str(tmp_path / "sprung")))
+    good = pack_result(Result(0, 0.5, trap))
+    said = {
+        "pickle": trap,
+        "text": b"score 0.5",
+        "another trial": pack_result(Result(7, 0.5)),
+        "twice": good + good,
+        "bad score": good.replace(b"0.5", b"NaN"),
+        "a pickled result": pickle.dumps(Result(0, math.inf, trap)),
+    }[kind]
+    link.send_bytes(said)
+    results = [place.next(), place.next()]
+    assert [(one.index, one.died) for one in results] == [(0, True), (1, True)]
+    assert not (tmp_path / "sprung").exists()
+    other = _enter(place)  # somebody better comes; a model is carried, and not opened
+    place.session.submit(_task(0, 1.5))
+    other.recv_bytes()
+    other.send_bytes(good)
+    assert place.next() == Result(0, 0.5, trap)
+    assert not (tmp_path / "sprung").exists()
+    link.close()
+    other.close()
+
+
+def test_a_worker_that_stalls_in_the_middle_of_a_message_holds_up_nobody(tmp_path: Path, places: list[Place]) -> None:
+    place = Place(tmp_path, ToyTrainer())
+    places.append(place)
+    stalling = _enter(place)
+    place.session.start()
+    place.session.submit(_task(0, 1.5))
+    stalling.recv_bytes()
+    stalling._socket.sendall(b"\x10")  # half of a length
+    assert place.session.wait(0.05) is None
+    other = _enter(place)
+    place.session.submit(_task(1, 1.5))
+    other.recv_bytes()
+    other.send_bytes(pack_result(Result(1, 0.25)))
+    assert place.next().score == 0.25
+    stalling.close()
+    assert place.next() == Result(0, -math.inf, error="the worker process died", died=True)
+    other.close()
+
+
+def test_a_worker_that_died_idle_is_nobodys_death(tmp_path: Path, places: list[Place]) -> None:
+    place = Place(tmp_path, ToyTrainer())
+    places.append(place)
+    first = _enter(place)
+    place.session.start()
+    first.close()
+    second = _enter(place)
+    arrived = threading.Event()
+
+    def serve() -> None:
+        assert unpack_tasks(second.recv_bytes())[0].index == 4
+        second.send_bytes(pack_result(Result(4, 0.75)))
+        arrived.set()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    place.session.submit(_task(4, 1.5))
+    assert place.next().score == 0.75
+    thread.join()
+    assert arrived.is_set()
+    second.close()
+
+
+def test_when_nobody_is_left_it_says_how_to_go_on(
+    tmp_path: Path, places: list[Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path, ToyTrainer())
+    places.append(place)
+    link = _enter(place)
+    place.session.start()
+    link.close()
+    monkeypatch.setattr(_remote, "_START", 0.2)
+    with pytest.raises(
+        Stopped, match=f"stays charged: check the cluster, then finish it with 'dptune resume {tmp_path}'"
+    ):
+        place.session.submit(_task(0, 1.5))
