@@ -2,8 +2,8 @@
 
 Nothing is fitted: the filters, bins and the normalisation are constants, so applying them to private records
 costs no privacy. A record's features are the same bits in every batch: numpy is given one record at a time, because
-what it computes of an array may round by the array's shape. A linear model on these features is the strongest cheap private learner for MNIST-like
-images.
+what it computes of an array may round by the array's shape. A linear model on these features is the strongest cheap
+private learner for MNIST-like images.
 """
 
 from __future__ import annotations
