@@ -237,11 +237,10 @@ def test_file_times_are_the_public_time(tmp_path: Path, ledger: Ledger) -> None:
 
 
 def test_nothing_is_released_before_the_public_time(tmp_path: Path) -> None:
-    moment = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=6)
+    moment = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=3)
     release = _go(toy_plan(count=1), ToyTrainer(), tmp_path / "run", release_at=moment.isoformat())
     assert time.time() >= moment.timestamp()
     assert release.details["release_at"] == moment.isoformat()
-    assert (release.path / "release.json").stat().st_mtime == pytest.approx(moment.timestamp(), abs=1e-3)
 
 
 def test_a_rehearsal_is_repeatable_watermarked_and_free(tmp_path: Path, ledger: Ledger) -> None:
