@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sealed.toy import DATA, ToyTrainer, toy_plan
 
 from dptune.accounting import Gdp
 from dptune.cli import main
@@ -17,7 +18,6 @@ from dptune.executors import Processes
 from dptune.sealed import Ledger, compare_release, run
 from dptune.sealed._seal import seal_release
 from dptune.sealed._signature import Signer
-from tests.sealed.toy import DATA, ToyTrainer, toy_plan
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,9 @@ def test_a_release_signed_by_somebody_else_is_refused(home: Path) -> None:
         _compare(home)
 
 
-@pytest.mark.parametrize(("file", "label"), [("statement.md", "statement text"), ("plan.json", "plan"), (None, "model")])
+@pytest.mark.parametrize(
+    ("file", "label"), [("statement.md", "statement text"), ("plan.json", "plan"), (None, "model")]
+)
 def test_files_beside_the_release_are_compared(home: Path, file: str | None, label: str) -> None:
     folder = home / "run" / "release"
     path = folder / (file or json.loads((folder / "release.json").read_text())["model"])

@@ -18,7 +18,7 @@ ledger = typer.Typer(no_args_is_help=True, help="The budget ledger: show, verify
 
 _File = Annotated[Path, typer.Argument(help="The ledger.")]
 _Json = Annotated[bool, typer.Option("--json", help="One JSON object for machines.")]
-_RULES = {"open": "no charge", "fixed": "exact", "renyi": "filter"}
+_RULES = {"open": "no charge", "fixed": "exact", "renyi": "Renyi"}
 _NO_KEY = "its key is not here, so its seal was not checked"
 
 
