@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from dptune.errors import Corrupt, DptuneError, InvalidInput
 from dptune.methods.base import Plan, Trial, plan_from_json
 from dptune.methods.lines import check_comparable
 from dptune.methods.validation import PrivateValidation, validation_of
-from dptune.sealed._files import storage_errors, write_durable
+from dptune.sealed._chain import ledger_key
 from dptune.sealed._quiet import silence
 from dptune.sealed.randomness import Randomness
 from dptune.sealed.vault import Vault
@@ -86,11 +85,7 @@ def fingerprint(data: Any, ledger: Path) -> str | None:
 
     The key is beside the ledger in a file that only its owner can read.
     """
-    path = ledger.with_name(ledger.name + ".key")
-    with storage_errors("The ledger's key"):
-        if not path.is_file():
-            write_durable(path, secrets.token_bytes(32))
-        hashed = _Hash(path.read_bytes()[:64])
+    hashed = _Hash(ledger_key(ledger))
     try:
         pickle.Pickler(hashed, protocol=4).dump(data)
     except Exception:

@@ -156,7 +156,7 @@ def _make_folder(folder: Path) -> bool:
 def _clean(folder: Path, created: bool, own: bool) -> None:
     """Leave nothing behind of a run that was refused."""
     if own:
-        for name in ("run.ledger", "run.ledger-wal", "run.ledger-shm", "run.ledger.key"):
+        for name in ("run.ledger", "run.ledger-journal", "run.ledger.key"):
             (folder / name).unlink(missing_ok=True)
     if created:
         with contextlib.suppress(OSError):
