@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dptune.cli._output import number, print_json, print_rows
-from dptune.errors import InvalidInput
 from dptune.sealed import Charge, Ledger, Status
+from dptune.sealed.compare import Comparison, compare_release
 
 __all__ = ["ledger"]
 
@@ -71,25 +70,34 @@ def show(file: _File, as_json: _Json = False) -> None:
 @ledger.command()
 def verify(
     file: _File,
-    statement: Annotated[Path | None, typer.Option(help="A release.json: its head must be in the ledger.")] = None,
+    statement: Annotated[
+        Path | None, typer.Option(help="A release.json: it must be what was charged here and signed by its run.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Check every page, hash, seal, sum and admission; with a statement, that the ledger was not rolled back."""
-    head = None
-    if statement is not None:
-        try:
-            head = json.loads(statement.read_text(encoding="utf-8"))["ledger"]["head"]
-        except (OSError, ValueError, KeyError, TypeError):
-            raise InvalidInput(f"{statement} cannot be read as a release.json of a sealed run.") from None
+    """Check every page, hash, seal, sum and admission; with a statement, that the release is what was charged."""
     book = Ledger(file)
-    entries = book.verified(head)
+    entries = book.verified()
     newest = entries[-1].hash
+    result = None if statement is None else compare_release(entries, statement)
     if as_json:
         found = {"ledger": str(file), "verified": True, "head": newest, "entries": len(entries), "seal": book.has_key}
-        print_json(found)
+        print_json(found | ({} if result is None else {"statement": dataclasses.asdict(result)}))
         return
     seal = "seal, sums and admissions hold" if book.has_key else f"sums and admissions hold; {_NO_KEY}"
     print(f"{file.name}: {len(entries)} entries, all pages, hashes, {seal}.\nhead {newest}")
+    if statement is not None and result is not None:
+        _print_comparison(statement, result)
+
+
+def _print_comparison(statement: Path, result: Comparison) -> None:
+    print(f"{statement.name} agrees with the charge in entry {result.entry} ({result.charge}). Compared:")
+    for name in result.compared:
+        print(f"  {name}")
+    if result.not_compared:
+        print("NOT compared:")
+    for name, reason in result.not_compared:
+        print(f"  {name}: {reason}")
 
 
 @ledger.command()

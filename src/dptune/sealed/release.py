@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import hashlib
 import io
 import json
 import os
@@ -22,6 +21,8 @@ import numpy as np
 
 from dptune.errors import Corrupt, InvalidInput
 from dptune.sealed._files import private_folder, remove_tree, storage_errors, sync_folder, sync_tree
+from dptune.sealed._seal import file_digest, plan_file, seal_release
+from dptune.sealed._signature import Signer
 from dptune.sealed.statement import Facts, statement_markdown
 
 __all__ = ["Release", "load_release", "public_time", "set_times", "write_release"]
@@ -86,8 +87,8 @@ def set_times(moment: datetime.datetime, *paths: Path) -> None:
             os.utime(path, (seconds, seconds))
 
 
-def write_release(run: Path, facts: Facts, model: bytes | None) -> Release:
-    """Write the release of the run in folder ``run``; the folder appears in one step."""
+def write_release(run: Path, facts: Facts, model: bytes | None, signer: Signer | None = None) -> Release:
+    """Write the release of the run in folder ``run``, signed by the run; the folder appears in one step."""
     building = run / "vault" / "release"
     with storage_errors("The release"):
         remove_tree(building)
@@ -95,12 +96,15 @@ def write_release(run: Path, facts: Facts, model: bytes | None) -> Release:
         name, content = (None, b"") if model is None else _model_file(model)
         facts = Facts(**{**facts.__dict__, "model": name})
         details = facts.describe()
+        contents = {"statement.md": statement_markdown(facts).encode(), "plan.json": plan_file(facts.plan)}
         if name is not None:
-            details["model_sha256"] = hashlib.sha256(content).hexdigest()
-            (building / name).write_bytes(content)
-        (building / "release.json").write_text(json.dumps(details, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        (building / "statement.md").write_text(statement_markdown(facts), encoding="utf-8")
-        (building / "plan.json").write_text(facts.plan.to_json() + "\n", encoding="utf-8")
+            details["model_sha256"] = file_digest(content)
+            contents[name] = content
+        if signer is not None:
+            details["seal"] = seal_release(details, contents, signer)
+        contents["release.json"] = (json.dumps(details, indent=2, sort_keys=True) + "\n").encode()
+        for file, text in contents.items():
+            (building / file).write_bytes(text)
         moment = public_time(facts.released)
         files = sorted(building.iterdir())
         for path in files:

@@ -26,6 +26,8 @@ from dptune.methods.lines import settle_selection
 from dptune.sealed._files import remove_tree, storage_errors, write_durable
 from dptune.sealed._loop import Beat, Loop
 from dptune.sealed._quiet import Quiet, silence
+from dptune.sealed._seal import purpose_of, signer_of
+from dptune.sealed._signature import Signer
 from dptune.sealed._stacks import kinds
 from dptune.sealed._terms import Terms, check_run, check_trainer, fingerprint, preflight, terms_of
 from dptune.sealed.duration import AUTO, offered_time, workers_of
@@ -203,7 +205,8 @@ class _Run:
             randomness = self.vault.randomness()
             work = Work(self.trainer, self.data, randomness.secret(), self.vault.path)
             with self._workers(work) as session:
-                receipt, budget, unit = self._charge()
+                signer = None if self.terms.ledger is None else signer_of(randomness, self.terms.run)
+                receipt, budget, unit = self._charge(signer)
                 with self._sealed():
                     kind = kinds(self.trainer, self._log)
                     loop = Loop(self.vault, session, self.beat, counts=receipt is None, kind=kind)
@@ -212,7 +215,7 @@ class _Run:
                     moment = public_time(facts.released)
                     if self.terms.release_at is not None:
                         loop.wait_until(moment.timestamp())
-            return self._close(write_release(self.folder, facts, self._model(selection)))
+            return self._close(write_release(self.folder, facts, self._model(selection), signer))
 
     @property
     def _log(self) -> Path:
@@ -226,15 +229,15 @@ class _Run:
         finally:
             session.close()
 
-    def _charge(self) -> tuple[Receipt | None, tuple[float, float] | None, str]:
+    def _charge(self, signer: Signer | None) -> tuple[Receipt | None, tuple[float, float] | None, str]:
         terms = self.terms
-        if terms.ledger is None:
+        if terms.ledger is None or signer is None:
             return None, None, "record"
-        book = Ledger(terms.ledger)
+        book, purpose = Ledger(terms.ledger), purpose_of(terms.plan, signer)
         if terms.charge == terms.run:
-            receipt = book.charge(terms.dataset, terms.plan.cost, terms.charge, terms.fingerprint)
+            receipt = book.charge(terms.dataset, terms.plan.cost, terms.charge, terms.fingerprint, purpose)
         else:
-            receipt = book.claim(terms.charge, terms.run, terms.dataset, terms.plan.cost)
+            receipt = book.claim(terms.charge, terms.run, terms.dataset, terms.plan.cost, purpose)
         budget, unit = book.terms(terms.dataset)
         return receipt, budget, unit
 
