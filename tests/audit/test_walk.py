@@ -19,6 +19,8 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
 from dptune.audit import _supported_torch, _walk_judging, supported
+from dptune.audit._targets_drawn import one_step
+from dptune.audit.implementations import check
 from dptune.audit.walk import Deck, Movement, Walk, cases, walk, ways
 from dptune.errors import InvalidInput
 from dptune.methods import base, execute
@@ -198,6 +200,13 @@ def test_a_mask_for_every_position_is_caught(mutated: Any, monkeypatch: pytest.M
     found = _found("random modules", 200)
     assert found.findings
     assert "sum, in clip norms" in str(found.findings[0][1])
+
+
+def test_a_mask_for_every_position_loses_the_game_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen from outside, in released models: the noise of one clip norm does not hide so many."""
+    monkeypatch.setattr(torch_engine, "TorchEngine", Positions)
+    found = check(one_step(), 100, seed=1)
+    assert found.caught, str(found)
 
 
 @pytest.mark.parametrize(("way", "engine"), [("modules", "mode auto"), ("sums", "engine torch")])

@@ -166,6 +166,21 @@ def test_a_stored_job_is_the_same_again() -> None:
     assert Job.from_stored({"data": {"name": "digits"}}) == Job({"data": {"name": "digits"}})
 
 
+def test_what_parsers_make_of_ctrl_c_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Some versions of the parser raise this, others exit by themselves."""
+
+    class Abort(RuntimeError): ...
+
+    def app(**given: Any) -> None:
+        raise Abort
+
+    monkeypatch.setattr("dptune.cli.app", app)
+    assert main(["price"]) == 2
+    assert capsys.readouterr().err == "dptune: Stopped.\n"
+
+
 INTERRUPTED = textwrap.dedent("""
     import os, signal, sys
     from dptune.cli import main

@@ -187,7 +187,7 @@ def _two_processes(path: Path, count: int, mu: float) -> list[list[str]]:
     return [json.loads(one.communicate()[0]) for one in both]
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.slow)])
 def test_two_processes_charge_one_ledger(tmp_path: Path, count: int) -> None:
     """Every charge that was confirmed is there, once; the budget is never exceeded."""
     ledger = Ledger.create(tmp_path / "shared.ledger")
@@ -199,6 +199,64 @@ def test_two_processes_charge_one_ledger(tmp_path: Path, count: int) -> None:
     assert sorted(names) == sorted(done[0] + done[1])
     assert len(set(names)) == 2 * count
     ledger.verify()
+
+
+MANY = textwrap.dedent("""
+    import collections, json, os, sys
+    from dptune.accounting import Gdp
+    from dptune.errors import BudgetExceeded
+    from dptune.sealed import Ledger
+    from dptune.sealed.filter import Filter
+    path, mu = sys.argv[1], float(sys.argv[2])
+    Filter.of(3.0, 1e-5).curve(Gdp(mu))  # once for all
+    Gdp(mu).epsilon(1e-5)
+    ready, go = os.pipe()
+    results, result = os.pipe()
+    for who in range(20):
+        if os.fork() == 0:
+            os.close(go)
+            os.read(ready, 1)  # returns when the parent closes its end: all start at once
+            for number in range(5):
+                try:
+                    Ledger.create(path).charge("icu", Gdp(mu), f"{who}-{number}", "a" * 64)
+                    said = "admitted"
+                except BudgetExceeded:
+                    said = "refused"
+                except BaseException as error:
+                    said = repr(error).replace("\\n", " ")[:200]
+                os.write(result, (said + "\\n").encode())
+            os._exit(0)
+    os.close(go)
+    os.close(result)
+    with os.fdopen(results) as stream:
+        print(json.dumps(collections.Counter(line.strip() for line in stream)))
+""")
+
+
+@pytest.mark.parametrize(("mu", "fit"), [(0.02, 100), (0.1, None)])
+def test_twenty_processes_lose_no_charge_to_a_lock(tmp_path: Path, mu: float, fit: int | None) -> None:
+    """Each of 100 charges is admitted or refused by the budget, whoever else is writing."""
+    ledger = Ledger.create(tmp_path / "shared.ledger")
+    ledger.add("icu", 3.0, 1e-5)
+    done = subprocess.run([sys.executable, "-c", MANY, str(ledger.path), str(mu)], stdout=subprocess.PIPE, check=True)
+    said = json.loads(done.stdout)
+    assert set(said) <= {"admitted", "refused"}
+    assert sum(said.values()) == 100
+    assert said["admitted"] == ledger.status("icu").charges == len(ledger.charges())
+    assert fit is None or said["admitted"] == fit
+    assert Gdp(mu * said["admitted"] ** 0.5).epsilon(1e-5) <= 3.0
+    ledger.verify()
+
+
+def test_several_processes_may_make_one_ledger(tmp_path: Path) -> None:
+    """All of them end up with the same file and the same key."""
+    path = tmp_path / "new.ledger"
+    script = "import sys; from dptune.sealed import Ledger; print(Ledger.create(sys.argv[1]).head)"
+    command = [sys.executable, "-c", script, str(path)]
+    several = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
+    heads = {one.communicate()[0] for one in several}
+    assert heads == {f"{Ledger(path).verify()}\n".encode()}
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["new.ledger", "new.ledger.key"]
 
 
 def test_two_processes_stop_at_the_budget(tmp_path: Path) -> None:

@@ -455,6 +455,9 @@ def test_a_record_on_which_a_module_raises_contributes_nothing(double: bool) -> 
     assert np.isfinite(outputs[others]).all()
 
 
+OWN = [torch.Generator()]
+
+
 class Keeping(nn.Module):
     """Keeps something from call to call, or draws where nobody can set the generator back."""
 
@@ -468,12 +471,17 @@ class Keeping(nn.Module):
             self.calls += 1
         elif self.way == "mean":
             self.mean.add_(x.detach().mean(0))
+        elif self.way == "own" and self.training:
+            x = x * torch.rand(1, generator=OWN[0])
         elif self.way == "numpy" and self.training:
             x = x * float(np.random.random())  # noqa: NPY002 - what users do
         return self.dense(x)
 
 
-@pytest.mark.parametrize(("way", "why"), [("calls", "'calls'"), ("mean", "'mean'"), ("numpy", "generator of numpy")])
+@pytest.mark.parametrize(
+    ("way", "why"),
+    [("calls", "'calls'"), ("mean", "'mean'"), ("numpy", "generator of numpy"), ("own", "changes between calls")],
+)
 def test_a_module_whose_records_depend_on_earlier_ones_is_refused(way: str, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         TorchEngine(Keeping(way)).bind(records())

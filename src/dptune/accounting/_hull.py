@@ -7,12 +7,14 @@ discretisation here moves the curve outward, to smaller second coordinates.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from dptune.accounting._polygon import Polygon, coarse_losses, outer_polygon, refine, split
 from dptune.accounting._profiles import Array, Half, Pair
+from dptune.accounting._ratio import log_ratio
 from dptune.accounting.runs import Runs
 
 __all__ = ["HullHalf", "hull_half"]
@@ -22,20 +24,29 @@ _FINE = 700  # losses in the refined polygon
 _WIDEST = 0.08  # change of log w along an arc
 _ROUNDS, _MOST = 12, 6000  # of cutting arcs, and how many arcs that may make
 _SPACING = 0.01  # of the slopes kept, in log
+_NO_WIDTH = 1e-20
+_SPOILT = 1e-9  # roundoff of a law beyond which one exact edge may be better than many rounded ones
 
 
 @dataclass(frozen=True, eq=False)
 class HullHalf(Half):
-    """d(e) = sum of width_k * d_base(e + log slope_k)."""
+    """d(e) = sum of width_k * d_base(e + log slope_k).
+
+    ``alone`` is one shift and the width of all edges together: the first edge's line, where roundoff of the law spoils
+    the others.
+    """
 
     base: Pair
     shifts: Array
     widths: Array
+    alone: tuple[float, float] | None = None
 
     def delta(self, e: Array) -> Array:
         e = np.asarray(e, dtype=float)
-        values = self.base.delta(e[..., None] + self.shifts)
-        return np.asarray(np.minimum(values @ self.widths, 1.0))
+        values = self.base.delta(e[..., None] + self.shifts) @ self.widths
+        if self.alone is not None:
+            values = np.minimum(values, self.alone[1] * self.base.delta(e + self.alone[0]))
+        return np.asarray(np.minimum(values, 1.0))
 
     @property
     def end(self) -> float:
@@ -80,8 +91,8 @@ def _curve(polygon: Polygon, runs: Runs, box: _Box) -> tuple[Array, Array]:
 
 def _moved(polygon: Polygon, runs: Runs, box: _Box) -> Array:
     """How far each arc moves the curve, in the logs of both coordinates."""
-    # Far below its top w no longer matters, and where it starts from 0 its log would never settle.
-    x, y = (np.log(np.maximum(v, 1e-9 * v[-1])) for v in _curve(polygon, runs, box))
+    # Widths below every delta anyone states no longer matter, and where w starts from 0 its log would never settle.
+    x, y = (np.log(np.maximum(v, _NO_WIDTH)) for v in _curve(polygon, runs, box))
     return np.asarray(np.abs(np.diff(x)) + np.abs(np.diff(y)))
 
 
@@ -148,6 +159,23 @@ def _thin(x: Array, y: Array, spacing: float) -> tuple[Array, Array]:
     return slope, np.diff(edges)
 
 
+def _above_line(slopes: Array, widths: Array, ratio: float) -> tuple[Array, Array]:
+    """The hull, where it is above the line through (0, 0) that the largest ratio allows; the line elsewhere.
+
+    The curve is above both, hence above their maximum, which is convex.
+    """
+    least = math.exp(-min(ratio, 700.0)) if ratio < math.inf else 0.0
+    x, y = (np.append(0.0, np.cumsum(v)) for v in (widths, slopes * widths))
+    ahead = np.flatnonzero(y[1:] > least * x[1:])
+    if slopes[0] >= least:
+        return slopes, widths
+    if len(ahead) == 0:
+        return np.array([least]), np.array([x[-1]])
+    k = int(ahead[0])  # the hull meets the line on this edge
+    met = np.clip((y[k] - slopes[k] * x[k]) / (least - slopes[k]), x[k], x[k + 1])
+    return np.append(least, slopes[k:]), np.concatenate([[met, x[k + 1] - met], widths[k + 1 :]])
+
+
 def hull_half(pair: Pair, runs: Runs, density: tuple[float, float] = (1.0, 1.0)) -> HullHalf:
     """The tight bound in the removal direction of ``pair``."""
     box = _Box(*density)
@@ -168,7 +196,13 @@ def hull_half(pair: Pair, runs: Runs, density: tuple[float, float] = (1.0, 1.0))
         polygon = Polygon(q, p, polygon.slopes[arc])
     hull_x, hull_y = _lower_hull(*_outward_points(polygon, runs, box))
     slopes, widths = _thin(hull_x, hull_y, _SPACING)
+    alone = None
+    if density == (1.0, 1.0):
+        ratio = log_ratio(pair, runs)
+        slopes, widths = _above_line(slopes, widths, ratio)
+        if runs.roundoff > _SPOILT and ratio < math.inf:
+            alone = (-ratio, runs.expected * (1.0 + _GUARD))
     keep = widths > 0.0
     with np.errstate(divide="ignore"):
         shifts = np.log(np.maximum(slopes[keep], 1e-300)) - _GUARD
-    return HullHalf(pair, shifts, widths[keep] * (1.0 + _GUARD + runs.roundoff))
+    return HullHalf(pair, shifts, widths[keep] * (1.0 + _GUARD + runs.roundoff), alone)

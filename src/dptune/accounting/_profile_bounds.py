@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import brentq
 
 from dptune.accounting._profiles import Array, Pair
+from dptune.accounting._ratio import log_ratio
 from dptune.accounting.combination import Compose, compose
 from dptune.accounting.cost import Cost, profile
 from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp, Laplace, PureDp
@@ -79,28 +79,13 @@ def _d(pair: Pair, e: float) -> float:
     return float(pair.delta(np.array([e]))[0])
 
 
-def _crossing(pair: Pair, odds: float) -> float:
-    """The t >= 0 at which d(t) = (exp(t) - 1) / odds, rounded up."""
-    if odds == 0.0 or _d(pair, 0.0) == 0.0:
-        return 0.0
-    top = math.log1p(odds)
-    root = float(brentq(lambda t: _d(pair, t) - math.expm1(t) / odds, 0.0, top, xtol=1e-13, rtol=1e-14))
-    return min(root + 1e-12, top)
-
-
 def xiang_theorem3(base: Cost, runs: Runs, delta: float) -> float:
     """Xiang, Wang, Wang and Wang's Theorem 3: e(delta/m) + max over x of log w(U(x)) / w(x), in closed form."""
-    if isinstance(runs, NegativeBinomial):
-        odds = (1.0 - runs.stopping) / runs.stopping
-        return _shifted(base, runs, delta, lambda p: (1.0 + runs.shape) * _crossing(p.flip(), odds))
-    if isinstance(runs, Poisson):
-        return _shifted(base, runs, delta, lambda p: runs.mean * _d(p, 0.0))
-    if isinstance(runs, Binomial):
-        if runs.probability_each == 1.0:
-            raise NotComparable("A binomial law with probability 1 is a fixed number of runs; the ratio is unbounded.")
-        odds = runs.probability_each / (1.0 - runs.probability_each)
-        return _shifted(base, runs, delta, lambda p: (runs.trials - 1) * _crossing(p, odds))
-    raise NotComparable(f"No closed form of the ratio is known for {runs}.")
+    if isinstance(runs, Binomial) and runs.probability_each == 1.0:
+        raise NotComparable("A binomial law with probability 1 is a fixed number of runs; the ratio is unbounded.")
+    if not isinstance(runs, NegativeBinomial | Poisson | Binomial):
+        raise NotComparable(f"No closed form of the ratio is known for {runs}.")
+    return _shifted(base, runs, delta, lambda pair: log_ratio(pair, runs))
 
 
 def _smallest(f: Callable[[Array], Array], top: float) -> float:

@@ -1,9 +1,9 @@
 """Renyi curves of the published bounds: base mechanisms, random stopping, DP-HyPO, subsets.
 
-Kept for comparison (``docs/literature.md``); what is charged uses the curves of base mechanisms alone, to admit
-candidates under a line (``docs/theorems/line.md``). Orders, conversion and the rule for making a curve monotone are
-dp-accounting's, so that agreement with it is exact. A curve bounds both directions. Where a paper's formula is false
-(Poisson with mean below 1) the sound form stands in its place.
+They stand beside dptune's price (``docs/literature.md``) and cap it (``docs/theorems/published.md``); the curves of
+base mechanisms also admit candidates under a line (``docs/theorems/line.md``). Orders, conversion and the rule for
+making a curve monotone are dp-accounting's, so that agreement with it is exact. A curve bounds both directions. Where a
+paper's formula is false (Poisson with mean below 1) the sound form stands in its place.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ __all__ = [
     "disjoint_curve",
     "epsilon_of",
     "integer_orders",
+    "outward_curve",
+    "selected_curve",
     "stopping_curve",
     "subsampled_curve",
 ]
@@ -41,6 +43,7 @@ Orders = tuple[float, ...]
 # dp-accounting's own (tested); it is imported where it is used: more than half of the time of 'import dptune'.
 ORDERS: Orders = (*(1.0 + x / 10.0 for x in range(1, 100)), *map(float, range(11, 64)), 128.0, 256.0, 512.0, 1024.0)
 _LARGEST_INTEGER = 128
+_EPS = float(np.finfo(float).eps)
 
 
 def check_orders(orders: Sequence[float] | None) -> Orders:
@@ -111,6 +114,21 @@ def _accounted(base: Laplace | DpSgd, orders: Orders) -> Array:
 def base_curve(base: Cost, orders: Orders) -> Array:
     """The Renyi curve of one run at these orders; :class:`NotComparable` if none is known."""
     return _curve(base, orders).copy()
+
+
+def outward_curve(base: Cost, orders: Orders) -> Array:
+    """The Renyi curve of one run with what roundoff may have hidden added: safe to charge by."""
+    return np.asarray(base_curve(base, orders) * (1.0 + 1e-11) + _hidden(base, np.array(orders)))
+
+
+def _hidden(base: Cost, a: Array) -> Array:
+    """What dp-accounting's sums may be short of: series are cut at exp(-30), binomial coefficients are exponentials of
+    differences of log-gamma functions, and a step's error is paid at every step."""
+    if isinstance(base, DpSgd):
+        return np.asarray(base.steps * (1e-12 + 4.0 * _EPS * a * np.log(a + 1.0)) / (a - 1.0))
+    if isinstance(base, Compose | Parallel):
+        return np.asarray(np.sum([_hidden(part, a) for part in base.parts], axis=0))
+    return np.zeros_like(a)
 
 
 # Conversions, as dp-accounting does them.
@@ -192,6 +210,23 @@ def adaptive_curve(
     if repaired:
         return np.asarray(paid + share * high - low + _best_hat(runs, a, curve, stretch=high, shrink=low))
     return np.asarray(paid + share * (high - low) + _best_hat(runs, a, curve, stretch=high - low))
+
+
+def selected_curve(base: Cost, runs: Runs, density: tuple[float, float]) -> tuple[Array, Array] | None:
+    """Orders and the least curve of the published theorems on selection, rounded up; None if none applies."""
+    try:
+        one = outward_curve(base, ORDERS)
+    except NotComparable:
+        return None
+    if density == (1.0, 1.0):
+        found = [stopping_curve(ORDERS, one, runs)]
+        if isinstance(runs, Poisson):
+            found.append(stopping_curve(ORDERS, one, runs, exact=base))
+    elif isinstance(runs, NegativeBinomial):
+        found = [adaptive_curve(ORDERS, one, runs, density, repaired) for repaired in (True, False)]
+    else:
+        return None
+    return np.array(ORDERS), np.min(found, axis=0) * (1.0 + 1e-11)
 
 
 # Subsets (Koskela and Kulkarni 2023), integer orders only.

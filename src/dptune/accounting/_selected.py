@@ -20,6 +20,7 @@ from dptune.accounting._interleave import LowerProgramme, UpperProgramme, inward
 from dptune.accounting._pld import grid_below
 from dptune.accounting._polygon import attained_points
 from dptune.accounting._profiles import Array, Half, Pair, TableHalf
+from dptune.accounting._published import capped, own_half
 from dptune.accounting.runs import NegativeBinomial, Runs
 
 __all__ = ["SelectedHalf", "certify", "selected_half", "tabulate", "three_blocks"]
@@ -101,6 +102,7 @@ def selected_half(pair: Pair, runs: Runs, density: tuple[float, float] = (1.0, 1
 
 def tabulate(half: Half) -> TableHalf:
     """The same upper bound as a table: values at knots, chords between them (sound: the truth is convex)."""
+    whole, half = half, own_half(half)
     hull = half.hull if isinstance(half, SelectedHalf) else half
     end = max(half.end, 1e-6)
     near = np.linspace(0.0, end, _KNOTS)
@@ -115,7 +117,7 @@ def tabulate(half: Half) -> TableHalf:
         groups = np.array_split(few, _KEPT)
         fine = np.concatenate([half.programme(float(group[0])).delta(group) for group in groups])
         values = np.minimum(values, TableHalf(few, fine).delta(knots))
-    return TableHalf(knots, values)
+    return TableHalf(knots, capped(whole, knots, values))
 
 
 def _attained(pair: Pair) -> tuple[Array, Array]:

@@ -12,9 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+import numpy as np
+
 from dptune._validate import real
 from dptune.accounting._pld import compose_pairs
-from dptune.accounting._profiles import MaxHalf, MixtureHalf, Pair, gaussian_pair, solve
+from dptune.accounting._profiles import MaxHalf, MixtureHalf, Pair, TableHalf, gaussian_pair, solve
+from dptune.accounting._published import PureHalf
 from dptune.accounting.cost import Cost, cost_from_json, is_free, lower_pair, operand, profile
 from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp
 from dptune.errors import InvalidInput
@@ -73,7 +76,21 @@ class Compose(Cost):
         mu = self._gaussian()
         if mu is not None:
             return gaussian_pair(mu)
-        return compose_pairs([(operand(part), n) for part, n in Counter(self.parts).items()])
+        composed = compose_pairs([(operand(part), n) for part, n in Counter(self.parts).items()])
+        return self._capped(composed)
+
+    def _capped(self, pair: Pair) -> Pair:
+        """The pair nowhere above that of the sum of the parts' pure epsilons, if they have some."""
+        top = self._pure()
+        if top == math.inf:
+            return pair
+        limit = PureHalf(top)
+        halves = [
+            TableHalf(half.losses, np.minimum(half.values, limit.delta(half.losses)), half.step)
+            for half in (pair.remove, pair.add)
+            if isinstance(half, TableHalf)
+        ]
+        return Pair(halves[0], halves[0] if pair.symmetric else halves[1])
 
     def _lower(self, delta: float) -> Pair:
         mu = self._gaussian()

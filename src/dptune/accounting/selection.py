@@ -7,16 +7,22 @@ count, no timing; see ``docs/theorems/select.md``, ``interleaving.md`` and ``ada
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Self
 
 from dptune._validate import real
 from dptune.accounting._convex import joined
-from dptune.accounting._profiles import Pair
+from dptune.accounting._profiles import Half, Pair
+from dptune.accounting._published import LeastHalf, PureHalf, RenyiHalf, stopping_estimate
 from dptune.accounting._selected import Certificate, certify, selected_half, tabulate
-from dptune.accounting.combination import check_cost
+from dptune.accounting.combination import Compose, Parallel, check_cost
 from dptune.accounting.cost import Cost, cost_from_json, lower_pair, operand, profile
-from dptune.accounting.runs import Runs, runs_from_json
+from dptune.accounting.lines import RenyiLine
+from dptune.accounting.mechanisms import DpSgd
+from dptune.accounting.runs import NegativeBinomial, Poisson, Runs, runs_from_json
 from dptune.errors import InvalidInput
 
 __all__ = ["Select", "select", "select_adaptive"]
@@ -48,9 +54,37 @@ class Select(Cost):
     def _profile(self) -> Pair:
         base = operand(self.base)
         remove = selected_half(base, self.runs, self.density)
+        cap = self._caps(base, remove.end)
         if base.symmetric:
-            return Pair(remove, remove)
-        return Pair(remove, selected_half(base.flip(), self.runs, self.density))
+            both = cap(remove)
+            return Pair(both, both)
+        return Pair(cap(remove), cap(selected_half(base.flip(), self.runs, self.density)))
+
+    def _pure(self) -> float:
+        one = self.base._pure()
+        if isinstance(self.runs, NegativeBinomial) and one < math.inf:
+            return (2.0 + self.runs.shape) * (one + math.log(self.density[1] / self.density[0])) * (1.0 + 1e-15)
+        return math.inf
+
+    def _caps(self, base: Pair, end: float) -> Callable[[Half], Half]:
+        """Puts the published bounds that apply around a profile (``docs/theorems/published.md``)."""
+        pure, curve = self._pure(), lru_cache(maxsize=1)(self._renyi)
+        least = stopping_estimate(base, self.runs, end) if _slow_curve(self.base) else None
+
+        def cap(half: Half) -> Half:
+            if isinstance(self.runs, NegativeBinomial | Poisson):
+                half = LeastHalf(half, curve, least)
+            return half if pure == math.inf else LeastHalf(half, lambda: PureHalf(pure))
+
+        return cap
+
+    def _renyi(self) -> Half | None:
+        """The profile of Papernot and Steinke's or DP-HyPO's theorems, if the base has a Renyi curve."""
+        # dp-accounting takes longer to import than most prices to compute.
+        from dptune.accounting._renyi import selected_curve  # noqa: PLC0415
+
+        found = selected_curve(self.base, self.runs, self.density)
+        return None if found is None else RenyiHalf(*found)
 
     def _operand(self) -> Pair:
         exact = profile(self)
@@ -74,6 +108,13 @@ class Select(Cost):
         certificate, forward = self._certificate(delta)
         pair = certificate.pair()
         return pair if forward else pair.flip()
+
+
+def _slow_curve(cost: Cost) -> bool:
+    """Whether a Renyi curve takes longer than an estimate from the profile, which must then be exact."""
+    if isinstance(cost, Compose | Parallel):
+        return any(map(_slow_curve, cost.parts)) and not any(isinstance(part, RenyiLine) for part in cost.parts)
+    return isinstance(cost, DpSgd)
 
 
 def select(base: Cost, runs: Runs) -> Select:

@@ -1,25 +1,25 @@
-"""``dptune ledger``: show, verify, or add a data set to a custodian's ledger."""
+"""``dptune ledger``: show, verify, rebuild, or add a data set to a custodian's ledger."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dptune.cli._output import number, print_json, print_rows
-from dptune.errors import InvalidInput
-from dptune.sealed import Ledger, Status
+from dptune.sealed import Charge, Ledger, Status
+from dptune.sealed.compare import Comparison, compare_release
 
 __all__ = ["ledger"]
 
-ledger = typer.Typer(no_args_is_help=True, help="The budget ledger: show, verify, add a data set.")
+ledger = typer.Typer(no_args_is_help=True, help="The budget ledger: show, verify, rebuild, add a data set.")
 
 _File = Annotated[Path, typer.Argument(help="The ledger.")]
 _Json = Annotated[bool, typer.Option("--json", help="One JSON object for machines.")]
-_RULES = {"open": "nothing charged", "fixed": "exact, fixed before the first release", "renyi": "Renyi filter"}
+_RULES = {"open": "no charge", "fixed": "exact", "renyi": "Renyi"}
+_NO_KEY = "its key is not here, so its seal was not checked"
 
 
 def _row(status: Status) -> list[str]:
@@ -35,39 +35,76 @@ def _row(status: Status) -> list[str]:
     ]
 
 
+def _cut(text: str, width: int) -> str:
+    """A text of exactly this width."""
+    return f"{text if len(text) <= width else text[: width - 1] + '…':{width}}"
+
+
+def _line(charge: Charge) -> str:
+    """One charge in 80 columns."""
+    time = charge.time[:16].replace("T", " ")
+    figures = f"{number(charge.epsilon):>8} {number(charge.total):>8}"
+    return f"{charge.number:>5} {time:16} {_cut(charge.dataset, 16)} {_cut(charge.method, 16)} {figures}"
+
+
 @ledger.command()
 def show(file: _File, as_json: _Json = False) -> None:
-    """What was charged to every data set, and what is left."""
+    """What was charged to every data set, charge by charge, and what is left."""
     book = Ledger(file)
-    found = book.datasets()
+    found, charges, head = book.datasets(), book.charges(), book.head
     if as_json:
-        print_json({"ledger": str(file), "head": book.head, "datasets": [dataclasses.asdict(one) for one in found]})
+        listed = {
+            "datasets": [dataclasses.asdict(one) for one in found],
+            "charges": [dataclasses.asdict(one) for one in charges],
+        }
+        print_json({"ledger": str(file), "head": head, **listed})
         return
     columns = ["data set", "unit", "epsilon", "delta", "charges", "spent", "left", "rule"]
     print_rows(f"ledger {file.name}", columns, [_row(one) for one in found])
-    print(f"head {book.head}")
+    if charges:
+        print(f"{'entry':>5} {'time':16} {'data set':16} {'method':16} {'epsilon':>8} {'total':>8}")
+        print("\n".join(_line(charge) for charge in charges))
+    print(f"head {head}")
 
 
 @ledger.command()
 def verify(
     file: _File,
-    statement: Annotated[Path | None, typer.Option(help="A release.json: its head must be in the ledger.")] = None,
+    statement: Annotated[
+        Path | None, typer.Option(help="A release.json: it must be what was charged here and signed by its run.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Check every hash, sum and admission; with a statement, that the ledger was not rolled back."""
-    head = None
-    if statement is not None:
-        try:
-            head = json.loads(statement.read_text(encoding="utf-8"))["ledger"]["head"]
-        except (OSError, ValueError, KeyError, TypeError):
-            raise InvalidInput(f"{statement} is no release.json of a sealed run.") from None
+    """Check every page, hash, seal, sum and admission; with a statement, that the release is what was charged."""
     book = Ledger(file)
-    newest = book.verify(head)
-    count = len(book.entries())
+    entries = book.verified()
+    newest = entries[-1].hash
+    result = None if statement is None else compare_release(entries, statement)
     if as_json:
-        print_json({"ledger": str(file), "verified": True, "head": newest, "entries": count})
+        found = {"ledger": str(file), "verified": True, "head": newest, "entries": len(entries), "seal": book.has_key}
+        print_json(found | ({} if result is None else {"statement": dataclasses.asdict(result)}))
         return
-    print(f"{file.name}: {count} entries, all hashes, sums and admissions hold. Head {newest}")
+    seal = "seal, sums and admissions hold" if book.has_key else f"sums and admissions hold; {_NO_KEY}"
+    print(f"{file.name}: {len(entries)} entries, all pages, hashes, {seal}.\nhead {newest}")
+    if statement is not None and result is not None:
+        _print_comparison(statement, result)
+
+
+def _print_comparison(statement: Path, result: Comparison) -> None:
+    print(f"{statement.name} agrees with the charge in entry {result.entry} ({result.charge}). Compared:")
+    for name in result.compared:
+        print(f"  {name}")
+    if result.not_compared:
+        print("NOT compared:")
+    for name, reason in result.not_compared:
+        print(f"  {name}: {reason}")
+
+
+@ledger.command()
+def rebuild(file: _File) -> None:
+    """Make a ledger anew from its entries: one of an older version, or one whose sealed state or key is lost."""
+    kept = Ledger.rebuild(file)
+    print(f"{file.name} was checked and rebuilt with all its entries; the old file is {kept.name}.")
 
 
 @ledger.command()

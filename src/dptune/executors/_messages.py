@@ -51,7 +51,7 @@ def unpack(message: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
         raise BadMessage("a header that cannot be read") from None
     if set(head) != {"fields", "sizes"} or not isinstance(fields, dict) or not isinstance(sizes, dict):
         raise BadMessage("a header with other fields")
-    if not all(_whole(one) for one in sizes.values()) or sum(sizes.values()) != len(message) - start:
+    if not all(_whole(one) and one >= 0 for one in sizes.values()) or sum(sizes.values()) != len(message) - start:
         raise BadMessage("parts that do not fit")
     parts = {}
     for name, length in sizes.items():
@@ -65,7 +65,7 @@ def _refuse(constant: str) -> None:
 
 
 def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _to_bytes(text: str) -> bytes:
@@ -123,7 +123,7 @@ def unpack_result(message: bytes) -> Result:
     if set(fields) != {"index", "score"} or not {"output"} <= set(parts) <= {"output", "model", "error"}:
         raise BadMessage("not a result")
     index, error = fields["index"], parts.get("error")
-    if not _whole(index):
+    if not _whole(index):  # a final training has a negative one; whose it is, the session knows
         raise BadMessage("a result of no trial")
     return Result(
         index,

@@ -41,7 +41,8 @@ class Deadline:
     @classmethod
     def of(cls, moment: datetime.datetime) -> Deadline:
         """By the wall clock as it stands now."""
-        return cls(_now() + moment.timestamp() - time.time(), _boot())
+        wall = time.time()  # read first: a pause before the other clock is read makes it later, never earlier
+        return cls(_now() + moment.timestamp() - wall, _boot())
 
     @classmethod
     def stored(cls, value: dict[str, Any] | None, moment: datetime.datetime) -> Deadline:

@@ -153,6 +153,8 @@ def storage_errors(what: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         text = str(error)
+        if text.startswith("Could not decode"):  # SQLite's own words quote what is stored
+            text = "a text in it is damaged"
         if "full" in text or "disk I/O" in text or "readonly" in text or "unable to open" in text:
             raise DptuneError(
                 f"{what} could not be written ({text}). Nothing was lost; free some space or check the permissions, "

@@ -42,7 +42,7 @@ class Folder:
     def clean(self) -> None:
         """Leave nothing behind of a run that was refused, but what was there before."""
         if self.own:
-            for end in ("", "-wal", "-shm", ".key"):
+            for end in ("", "-journal", "-wal", "-shm", ".key"):
                 self.path.joinpath(_OWN_LEDGER + end).unlink(missing_ok=True)
         if self.created:
             with contextlib.suppress(OSError):

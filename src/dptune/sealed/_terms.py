@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from dptune.methods.lines import check_comparable
 from dptune.methods.plan import Plan, plan_from_json
 from dptune.methods.trial import Trial
 from dptune.methods.validation import validation_of
-from dptune.sealed._files import plain, storage_errors, write_once
+from dptune.sealed._chain import ledger_key
+from dptune.sealed._files import plain
 from dptune.sealed._quiet import silence
 from dptune.sealed.randomness import Randomness
 from dptune.sealed.vault import Vault
@@ -91,9 +91,7 @@ def fingerprint(data: Any, ledger: Path) -> str | None:
 
     The key is beside the ledger in a file that only its owner can read.
     """
-    path = ledger.with_name(ledger.name + ".key")
-    with storage_errors("The ledger's key"):
-        hashed = _Hash(write_once(path, secrets.token_bytes(32))[:64])
+    hashed = _Hash(ledger_key(ledger))
     try:
         pickle.Pickler(hashed, protocol=4).dump(data)
     except Exception:

@@ -166,7 +166,7 @@ class Filter:
             low, high = high, 2.0 * high
             if high > 1e4:
                 return math.inf
-        for _ in range(24):
+        while high - low > 1e-5 * high:  # what is returned was itself evaluated: never too small
             middle = 0.5 * (low + high)
             if self.delta_at(spent, middle) > self.delta:
                 low = middle

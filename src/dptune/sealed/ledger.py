@@ -2,7 +2,8 @@
 
 One SQLite file per custodian, used by several processes at once. A charge holds the serialised cost, is durable
 before the first training starts and is never refunded; the rule of admission is ``filter.py``'s
-(``docs/theorems/filter.md``). Nothing that depends on data, on scores or on the number of runs may be written here.
+(``docs/theorems/filter.md``). Nothing that depends on data, on scores or on the number of runs may be written here,
+and nothing is written when a run ends.
 """
 
 from __future__ import annotations
@@ -11,18 +12,39 @@ import datetime
 import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from dptune.accounting import Cost, compose, cost_from_json
 from dptune.errors import BudgetExceeded, Corrupt, InvalidInput
-from dptune.sealed._chain import Chain, Entry, Transaction
+from dptune.sealed._chain import Chain, Transaction
+from dptune.sealed._entries import DATASETS, Entry, account_key, charge_key, claims_key, print_key
 from dptune.sealed._verify import verify_entries
 from dptune.sealed.filter import Curve, Filter, curve_from_json, filter_from_json
 
-__all__ = ["Ledger", "Receipt", "Status"]
+__all__ = ["Charge", "Ledger", "Purpose", "Receipt", "Status"]
 
 _MOST_FIXED = 64
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What a charge is for: public facts of a run, fixed before anything is trained.
+
+    Args:
+        method: the plan's method, for people who read the ledger.
+        epsilon: what the run will state.
+        delta: the delta at which it will.
+        plan: the SHA-256 of the plan's file.
+        signer: the public key with which the run will sign its release (``docs/sealed_runs.md``).
+    """
+
+    method: str
+    epsilon: float
+    delta: float
+    plan: str
+    signer: str
 
 
 @dataclass(frozen=True)
@@ -51,18 +73,40 @@ class Status:
     rule: str
 
 
+@dataclass(frozen=True)
+class Charge:
+    """One charge, as ``dptune ledger show`` lists it."""
+
+    number: int  # of the entry
+    time: str
+    dataset: str
+    charge: str
+    method: str  # of the plan, or the kinds of the costs
+    epsilon: float | None  # of this charge alone, at the data set's delta; None if nothing finite is known
+    total: float | None  # an epsilon that covers it and all charges before it; None in entries of older versions
+    rule: str
+
+
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def _name(dataset: object) -> str:
-    if not isinstance(dataset, str) or not dataset.strip() or len(dataset) > 200:
-        raise InvalidInput(f"A data set's name must be a text of at most 200 characters; got {dataset!r}.")
-    return dataset
+def _name(what: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
+        raise InvalidInput(f"{what} must be a text of 1 to 200 printable characters; got {value!r:.80}.")
+    return value
 
 
 class Ledger:
-    """A custodian's ledger. Safe to use from several processes; holds no connection between calls."""
+    """A custodian's ledger. Safe to use from several processes; holds no connection between calls.
+
+    Args:
+        path: the file; ``path.key`` beside it holds the key that seals it.
+
+    Raises:
+        InvalidInput: there is no such file, or an older version made it.
+        Corrupt: the file was damaged or changed.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -71,50 +115,61 @@ class Ledger:
             raise InvalidInput(
                 f"There is no ledger {self.path}. Make one with Ledger.create or 'dptune ledger add {self.path} ...'."
             )
-        with self._chain.transaction() as chain:
-            head = chain.last()
-        if head is None:
-            raise Corrupt(f"The ledger {self.path.name} is empty. Restore it from a backup, or use a new name.")
+        with self._chain.transaction():
+            pass
 
     @classmethod
     def create(cls, path: str | Path) -> Ledger:
         """Make a ledger, or open the one that is there."""
         path = Path(path)
         if not path.exists():
-            chain = Chain(path)
-            chain.create()
-            with chain.transaction(write=True) as writer:
-                if writer.last() is None:
-                    writer.append({"kind": "ledger", "version": 1, "id": secrets.token_hex(16), "time": _now()})
+            Chain(path).create({"kind": "ledger", "version": 2, "id": secrets.token_hex(16), "time": _now()})
         return cls(path)
+
+    @classmethod
+    def rebuild(cls, path: str | Path) -> Path:
+        """Make a ledger anew from its entries: one of an older version, or one whose sealed state or key is lost.
+
+        Every entry is checked as by :meth:`verify` and kept as it is. With a new key, records that were charged
+        before can no longer be recognised under another name.
+
+        Returns:
+            Where the old file is kept.
+
+        Raises:
+            Corrupt: an entry does not hold; nothing was changed.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise InvalidInput(f"There is no ledger {path}.")
+
+        def judge(entries: list[Entry]) -> dict[str, Any]:
+            verify_entries(entries)
+            return {"kind": "rebuilt", "version": 2, "time": _now()}
+
+        return Chain(path).rebuild(judge)
 
     def add(self, dataset: str, epsilon: float, delta: float, unit: str = "record") -> Status:
         """Open a data set with its lifetime budget. A budget cannot be changed afterwards."""
         rule = Filter.of(epsilon, delta)
-        body = {"kind": "dataset", "dataset": _name(dataset), "unit": unit, "filter": rule.describe(), "time": _now()}
+        name = _name("A data set's name", dataset)
+        unit = _name("The unit of privacy", unit)
+        body = {"kind": "dataset", "dataset": name, "unit": unit, "filter": rule.describe(), "time": _now()}
         with self._chain.transaction(write=True) as chain:
-            if chain.first(dataset) is not None:
+            if account_key(name) in chain.state:
                 raise InvalidInput(
                     f"The ledger already has a data set {dataset!r}; a budget is given once. Use another name."
                 )
             chain.append(body)
         return self.status(dataset)
 
-    def _opened(self, chain: Transaction, dataset: str) -> tuple[Filter, Entry]:
-        first = chain.first(_name(dataset))
-        if first is None or first.body.get("kind") != "dataset":
-            known = sorted({e.body["dataset"] for e in chain.all() if e.body["kind"] == "dataset"})
-            names = ", ".join(known) if known else "none yet"
-            raise InvalidInput(
-                f"The ledger has no data set {dataset!r} (known: {names}). Add it with 'dptune ledger add'; nothing "
-                f"was charged."
-            )
-        last = chain.last(dataset)
-        assert last is not None  # the first one is there
-        return filter_from_json(first.body["filter"]), last
-
     def charge(
-        self, dataset: str, cost: Cost | Sequence[Cost], charge: str | None = None, fingerprint: str | None = None
+        self,
+        dataset: str,
+        cost: Cost | Sequence[Cost],
+        charge: str | None = None,
+        fingerprint: str | None = None,
+        purpose: Purpose | None = None,
     ) -> Receipt:
         """Commit a cost, or several fixed together, before anything is trained; refuse what does not fit.
 
@@ -125,155 +180,242 @@ class Ledger:
         costs = (cost,) if isinstance(cost, Cost) else tuple(cost)
         if not costs or not all(isinstance(one, Cost) for one in costs):
             raise InvalidInput(f"'cost' must be a cost, or several; got {cost!r}.")
-        name = secrets.token_hex(16) if charge is None else charge
+        name = secrets.token_hex(16) if charge is None else _name("A charge's name", charge)
         with self._chain.transaction() as reader:
-            rule, _ = self._opened(reader, dataset)
+            rule = _account(reader, dataset).rule
         curve = rule.nothing
-        for one in costs:  # outside the transaction: it may take a second
+        for one in costs:  # outside the transaction, as is the next line: they may take a second
             curve = curve + rule.curve(one)
-        exact: float | None = None
-        while True:
-            with self._chain.transaction(write=True) as chain:
-                done = chain.charge(name)
-                if done:
-                    return self._again(done[0], dataset, costs)
-                rule, last = self._opened(chain, dataset)
-                self._same_data(chain, dataset, fingerprint)
-                opening = last.body["kind"] == "dataset"
-                spent = (rule.nothing if opening else curve_from_json(last.body["spent"])) + curve
-                admitted = "renyi" if rule.admits(spent) else None
-                if admitted is None and opening and exact is not None and exact <= rule.epsilon:
-                    admitted = "fixed"
-                if admitted is not None:
-                    entry = chain.append(
-                        {
-                            "kind": "charge",
-                            "dataset": dataset,
-                            "charge": name,
-                            "costs": [one.describe() for one in costs],
-                            "curve": curve.describe(),
-                            "spent": spent.describe(),
-                            "rule": admitted,
-                            "fingerprint": fingerprint,
-                            "time": _now(),
-                        }
-                    )
-                    return self._receipt(entry)
-            if not opening or exact is not None:
-                raise self._refusal(dataset, rule, last, costs)
-            exact = compose(*costs).epsilon(rule.delta) if len(costs) <= _MOST_FIXED else math.inf
+        exact = compose(*costs).epsilon(rule.delta) if len(costs) <= _MOST_FIXED else math.inf
+        with self._chain.transaction(write=True) as chain:
+            done = _find_charge(chain, name)
+            if done is not None:
+                return self._again(done, dataset, costs, purpose)
+            account = _account(chain, dataset)
+            _refuse_other_name(chain, dataset, fingerprint)
+            spent = account.spent + curve
+            admitted = account.admission(spent, exact)
+            if admitted is not None:
+                body = {
+                    "kind": "charge",
+                    "dataset": dataset,
+                    "charge": name,
+                    "costs": [one.describe() for one in costs],
+                    "curve": curve.describe(),
+                    "spent": spent.describe(),
+                    "rule": admitted,
+                    "fingerprint": fingerprint,
+                    "epsilon": exact if math.isfinite(exact) else None,
+                    "total": exact if admitted == "fixed" else account.rule.epsilon_spent(spent),
+                    "purpose": None if purpose is None else asdict(purpose),
+                    "time": _now(),
+                }
+                return _receipt(chain.append(body))
+        raise account.refusal(exact)
 
-    @staticmethod
-    def _receipt(entry: Entry) -> Receipt:
-        body = entry.body
-        return Receipt(body["charge"], body["dataset"], body["rule"], entry.hash, entry.number, body["time"])
-
-    def _again(self, entry: Entry, dataset: str, costs: tuple[Cost, ...]) -> Receipt:
-        if entry.body["dataset"] != dataset or entry.body["costs"] != [one.describe() for one in costs]:
+    def _again(self, entry: Entry, dataset: str, costs: tuple[Cost, ...], purpose: Purpose | None) -> Receipt:
+        stored = entry.body.get("purpose")
+        other = stored is not None and purpose is not None and stored["signer"] != purpose.signer
+        if other or entry.body["dataset"] != dataset or entry.body["costs"] != [one.describe() for one in costs]:
             raise Corrupt(
                 f"The charge {entry.body['charge'][:12]} is in the ledger with other costs; use a new run folder."
             )
-        return self._receipt(entry)
+        return _receipt(entry)
 
-    @staticmethod
-    def _same_data(chain: Transaction, dataset: str, fingerprint: str | None) -> None:
-        """The same records under two names would have two budgets."""
-        if fingerprint is None:
-            return
-        for entry in chain.all():
-            if entry.body.get("fingerprint") == fingerprint and entry.body["dataset"] != dataset:
-                raise InvalidInput(
-                    f"These records are in the ledger as {entry.body['dataset']!r}; one data set has one budget. "
-                    "Charge that name; nothing was charged."
-                )
-
-    def _refusal(self, dataset: str, rule: Filter, last: Entry, costs: tuple[Cost, ...]) -> BudgetExceeded:
-        spent = rule.nothing if last.body["kind"] == "dataset" else curve_from_json(last.body["spent"])
-        asked = compose(*costs).epsilon(rule.delta)
-        return BudgetExceeded(
-            f"A charge of epsilon {asked:.4g} would exceed the budget of {dataset!r} (epsilon {rule.epsilon:g}, delta "
-            f"{rule.delta:g}): {_spent(rule, spent):.4g} is spent, about {_left(rule, spent):.4g} is left for one "
-            f"more charge. "
-            "Plan a cheaper run; nothing was charged."
-        )
-
-    def claim(self, charge: str, run: str, dataset: str, cost: Cost) -> Receipt:
-        """Use a charge that was committed earlier for a run. One charge serves one run."""
+    def claim(self, charge: str, run: str, dataset: str, cost: Cost, purpose: Purpose | None = None) -> Receipt:
+        """Use a charge that was committed earlier for a run. Each of its costs serves one run."""
         with self._chain.transaction(write=True) as chain:
-            found = chain.charge(charge)
-            if not found or found[0].body["dataset"] != dataset or cost.describe() not in found[0].body["costs"]:
+            found = _find_charge(chain, charge)
+            if found is None or found.body["dataset"] != dataset or cost.describe() not in found.body["costs"]:
                 raise InvalidInput(f"The ledger has no charge {charge!r} with this plan's cost for {dataset!r}.")
-            names = [entry.body["run"] for entry in chain.all() if entry.body.get("claimed") == charge]
-            if run not in names:
-                matching = found[0].body["costs"].count(cost.describe())
-                if len(names) >= matching:
+            claims = chain.state.get(claims_key(charge), [])
+            if all(claim[0] != run for claim in claims):
+                free = _free_cost(found.body["costs"], cost.describe(), [claim[1] for claim in claims])
+                if free is None:
                     raise InvalidInput(f"The charge {charge!r} was used by another run; nothing was charged.")
-                chain.append({"kind": "claim", "claimed": charge, "run": run, "time": _now()})
-        return self._receipt(found[0])
+                noted = None if purpose is None else asdict(purpose)
+                body = {"kind": "claim", "claimed": charge, "run": run, "cost": free, "purpose": noted}
+                chain.append({**body, "time": _now()})
+        return _receipt(found)
 
     def paid(self, charge: str, run: str) -> bool:
         """Whether a run's charge was committed and, if it was committed earlier under another name, claimed."""
         with self._chain.transaction() as chain:
             if charge == run:
-                return bool(chain.charge(charge))
-            return any(e.body.get("claimed") == charge and e.body["run"] == run for e in chain.all())
+                return charge_key(charge) in chain.state
+            return any(claim[0] == run for claim in chain.state.get(claims_key(charge), []))
 
     def receipt(self, charge: str) -> Receipt | None:
         """The receipt of a charge, if it was committed."""
         with self._chain.transaction() as chain:
-            found = chain.charge(charge)
-        return self._receipt(found[0]) if found else None
+            found = _find_charge(chain, charge)
+        return None if found is None else _receipt(found)
 
     def terms(self, dataset: str) -> tuple[tuple[float, float], str]:
         """A data set's budget (epsilon, delta) and its unit of privacy."""
         with self._chain.transaction() as chain:
-            rule, _ = self._opened(chain, dataset)
-            first = chain.first(dataset)
-        assert first is not None  # it was opened
-        return (rule.epsilon, rule.delta), str(first.body["unit"])
+            account = _account(chain, dataset)
+        return (account.rule.epsilon, account.rule.delta), account.unit
 
     def status(self, dataset: str) -> Status:
         """What was spent on a data set, and what is left."""
         with self._chain.transaction() as chain:
-            rule, last = self._opened(chain, dataset)
-            entries = chain.all(dataset)
-        charges = [entry for entry in entries if entry.body["kind"] == "charge"]
-        spent = curve_from_json(last.body["spent"]) if charges else rule.nothing
-        fixed = bool(charges) and charges[-1].body["rule"] == "fixed"
-        total = _spent(rule, spent)
-        if fixed:
-            total = compose(*(cost_from_json(c) for c in charges[-1].body["costs"])).epsilon(rule.delta)
-        left = 0.0 if fixed else _left(rule, spent) if charges else rule.epsilon
-        how = "fixed" if fixed else "renyi" if charges else "open"
-        return Status(dataset, entries[0].body["unit"], rule.epsilon, rule.delta, len(charges), total, left, how)
+            return _account(chain, dataset).status()
 
     def datasets(self) -> list[Status]:
         """All data sets, in the order in which they were added."""
         with self._chain.transaction() as chain:
-            names = [entry.body["dataset"] for entry in chain.all() if entry.body["kind"] == "dataset"]
-        return [self.status(name) for name in names]
+            accounts = [_account(chain, name) for name in chain.state.get(DATASETS, [])]
+        return [account.status() for account in accounts]
+
+    def charges(self) -> list[Charge]:
+        """All charges, in order, read from entries that were checked against the chain."""
+        with self._chain.transaction() as chain:
+            entries = chain.all()
+        deltas: dict[str, float] = {}
+        found = []
+        for entry in entries:
+            if entry.body["kind"] == "dataset":
+                deltas[entry.body["dataset"]] = float(entry.body["filter"]["delta"])
+            elif entry.body["kind"] == "charge":
+                found.append(_listed(entry, deltas[entry.body["dataset"]]))
+        return found
 
     @property
     def head(self) -> str:
         """The hash of the newest entry: it covers the whole ledger."""
         with self._chain.transaction() as chain:
-            last = chain.last()
-        return "" if last is None else last.hash
+            return chain.last().hash
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the key is there, so that seals are checked too."""
+        return self._chain.key is not None
 
     def entries(self) -> list[Entry]:
         """Every entry, checked."""
-        return self._chain.check()
+        return self._chain.check()[0]
 
     def verify(self, head: str | None = None) -> str:
-        """Check hashes, sums and admissions; with ``head`` (from a statement) also that nothing was rolled back.
+        """Check the file's pages, all hashes, the sealed state, sums and admissions, each from the first entry on.
 
-        Returns the newest head, or raises :class:`~dptune.errors.Corrupt`.
+        Args:
+            head: a head from a statement; it must be that of one of the entries, so that nothing was rolled back.
+
+        Returns:
+            The newest head.
+
+        Raises:
+            Corrupt: something does not hold; the message says what.
         """
-        return verify_entries(self._chain.check(), head)
+        return self.verified(head)[-1].hash
+
+    def verified(self, head: str | None = None) -> list[Entry]:
+        """The same as :meth:`verify`, but returns every entry."""
+        entries, state = self._chain.check()
+        verify_entries(entries, head, state)
+        return entries
 
 
-def _spent(rule: Filter, spent: Curve) -> float:
-    return rule.epsilon_spent(spent)
+@dataclass(frozen=True)
+class _Account:
+    """A data set's budget and sums, from the sealed state."""
+
+    dataset: str
+    unit: str
+    rule: Filter
+    charges: int
+    spent: Curve
+    how: str
+    total: float | None  # None in entries of older versions
+    last: Entry
+
+    def admission(self, spent: Curve, exact: float) -> str | None:
+        """The rule that admits a sum, or None; exact composition is for the charge that opens the account alone."""
+        if self.rule.admits(spent):
+            return "renyi"
+        return "fixed" if self.charges == 0 and exact <= self.rule.epsilon else None
+
+    def covered(self) -> float:
+        """An epsilon that covers all charges at the budget's delta."""
+        if self.total is not None or self.charges == 0:
+            return self.total or 0.0
+        if self.how == "fixed":
+            return compose(*(cost_from_json(c) for c in self.last.body["costs"])).epsilon(self.rule.delta)
+        return self.rule.epsilon_spent(self.spent)
+
+    def left(self) -> float:
+        """The epsilon of the largest Gaussian charge that would still be admitted."""
+        if self.charges == 0:
+            return self.rule.epsilon
+        return 0.0 if self.how == "fixed" else _left(self.rule, self.spent)
+
+    def status(self) -> Status:
+        rule = self.rule
+        spent, left = self.covered(), self.left()
+        return Status(self.dataset, self.unit, rule.epsilon, rule.delta, self.charges, spent, left, self.how)
+
+    def refusal(self, asked: float) -> BudgetExceeded:
+        rule = self.rule
+        return BudgetExceeded(
+            f"A charge of epsilon {asked:.4g} would exceed the budget of {self.dataset!r} (epsilon {rule.epsilon:g}, "
+            f"delta {rule.delta:g}): {rule.epsilon_spent(self.spent):.4g} is spent, about "
+            f"{_left(rule, self.spent):.4g} is left for one more charge. Plan a cheaper run; nothing was charged."
+        )
+
+
+def _account(chain: Transaction, dataset: str) -> _Account:
+    name = _name("A data set's name", dataset)
+    found = chain.state.get(account_key(name))
+    if found is None:
+        known = ", ".join(sorted(chain.state.get(DATASETS, []))) or "none yet"
+        raise InvalidInput(
+            f"The ledger has no data set {dataset!r} (known: {known}). Add it with 'dptune ledger add'; nothing was "
+            "charged."
+        )
+    rule = filter_from_json(found["filter"])
+    spent = rule.nothing if found["spent"] is None else curve_from_json(found["spent"])
+    last = chain.entry(*found["last"])
+    return _Account(name, found["unit"], rule, found["charges"], spent, found["rule"], found["total"], last)
+
+
+def _find_charge(chain: Transaction, charge: str) -> Entry | None:
+    place = chain.state.get(charge_key(charge))
+    return None if place is None else chain.entry(*place)
+
+
+def _receipt(entry: Entry) -> Receipt:
+    body = entry.body
+    return Receipt(body["charge"], body["dataset"], body["rule"], entry.hash, entry.number, body["time"])
+
+
+def _refuse_other_name(chain: Transaction, dataset: str, fingerprint: str | None) -> None:
+    """The same records under two names would have two budgets."""
+    names = [] if fingerprint is None else chain.state.get(print_key(fingerprint), [])
+    for name in names:
+        if name != dataset:
+            raise InvalidInput(
+                f"These records are in the ledger as {name!r}; one data set has one budget. Charge that name; nothing "
+                "was charged."
+            )
+
+
+def _free_cost(costs: list[Any], wanted: dict[str, object], used: list[int | None]) -> int | None:
+    """Which of a charge's costs a run may use; claims of older versions do not say which they used."""
+    if None in used:
+        return None if len(used) >= costs.count(wanted) else costs.index(wanted)
+    return next((place for place, cost in enumerate(costs) if cost == wanted and place not in used), None)
+
+
+def _listed(entry: Entry, delta: float) -> Charge:
+    body = entry.body
+    purpose, epsilon = body.get("purpose"), body.get("epsilon")
+    kinds = sorted({str(cost.get("cost")) for cost in body["costs"]})
+    method = purpose["method"] if purpose is not None else "+".join(kinds)
+    if "epsilon" not in body and len(body["costs"]) == 1:
+        epsilon = cost_from_json(body["costs"][0]).epsilon(delta)
+    names = body["dataset"], body["charge"]
+    return Charge(entry.number, body["time"], *names, method, epsilon, body.get("total"), body["rule"])
 
 
 def _left(rule: Filter, spent: Curve) -> float:

@@ -19,7 +19,9 @@ from typing import Any
 
 from dptune.errors import Corrupt, InvalidInput
 from dptune.executors.models import is_arrays, open_model
+from dptune.sealed._binding import file_digest, plan_file, seal_release
 from dptune.sealed._files import plain, private_folder, remove_tree, storage_errors, sync_folder, sync_tree
+from dptune.sealed._signature import Signer
 from dptune.sealed.statement import Facts, statement_markdown
 
 __all__ = [
@@ -85,24 +87,23 @@ def set_times(moment: datetime.datetime, *paths: Path) -> None:
             os.utime(path, (seconds, seconds))
 
 
-def build_release(folder: Path, facts: Facts, model: bytes | None) -> Path:
-    """Write a release into ``folder``, which is inside the vault: nobody sees it yet."""
+def build_release(folder: Path, facts: Facts, model: bytes | None, signer: Signer | None = None) -> Path:
+    """Write a release into ``folder``, which is inside the vault, signed by the run: nobody sees it yet."""
     with storage_errors("The release"):
         remove_tree(folder)
         private_folder(folder)
         name, content = (None, b"") if model is None else _model_file(model)
         facts = replace(facts, model=name)
         details = facts.describe()
+        contents = {"statement.md": plain(statement_markdown(facts)).encode(), "plan.json": plan_file(facts.plan)}
         if name is not None:
-            details["model_sha256"] = hashlib.sha256(content).hexdigest()
-            (folder / name).write_bytes(content)
-        texts = {
-            "release.json": json.dumps(details, indent=2, sort_keys=True) + "\n",
-            "statement.md": statement_markdown(facts),
-            "plan.json": facts.plan.to_json() + "\n",
-        }
-        for file, text in texts.items():
-            (folder / file).write_text(plain(text), encoding="utf-8")
+            details["model_sha256"] = file_digest(content)
+            contents[name] = content
+        if signer is not None:
+            details["seal"] = seal_release(details, contents, signer)
+        contents["release.json"] = (plain(json.dumps(details, indent=2, sort_keys=True)) + "\n").encode()
+        for file, text in contents.items():
+            (folder / file).write_bytes(text)
         files = sorted(folder.iterdir())
         for path in files:
             path.chmod(0o644)

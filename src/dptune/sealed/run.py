@@ -25,11 +25,13 @@ from dptune.executors.processes import Processes
 from dptune.methods.lines import settle_selection
 from dptune.methods.plan import Plan
 from dptune.methods.trial import Selection
+from dptune.sealed._binding import purpose_of, signer_of
 from dptune.sealed._clock import Deadline
 from dptune.sealed._files import plain, private_folder, remove_tree, write_durable
 from dptune.sealed._folder import Folder, new_folder, working_in
 from dptune.sealed._loop import Beat, Loop
 from dptune.sealed._quiet import Quiet, silence
+from dptune.sealed._signature import Signer
 from dptune.sealed._stacks import kinds
 from dptune.sealed._terms import Terms, check_name, check_run, check_trainer, fingerprint, preflight, terms_of
 from dptune.sealed.duration import AUTO, offered_time, workers_of
@@ -202,8 +204,10 @@ def _ledger(ledger: str | Path | Ledger) -> Ledger:
 
 
 def _charged(vault: Vault) -> bool:
-    """Whether the ledger holds this run's charge; in doubt, yes, so that nothing paid for is thrown away."""
+    """Whether this run was charged, whatever the ledger says now; in doubt, yes, so that nothing paid for is lost."""
     try:
+        if vault.facts().get("receipt") is not None:
+            return True
         terms = terms_of(vault)
         return terms.ledger is None or Ledger(terms.ledger).paid(terms.charge, terms.run)
     except Exception:
@@ -229,17 +233,18 @@ class _Run:
         randomness = self.vault.randomness()
         work = Work(self.trainer, self.data, randomness.secret(), self.vault.inside)
         with self._workers(work) as session:
-            receipt, budget, unit = self._charge()
+            signer = None if self.terms.ledger is None else signer_of(randomness, self.terms.run)
+            receipt, budget, unit = self._charge(signer)
             with self._sealed():
                 kind = kinds(self.trainer, self._log)
                 loop = Loop(self.vault, session, self.beat, counts=receipt is None, kind=kind)
                 selection, replay = self._train(loop, randomness)
                 facts = self._facts(selection, receipt, budget, unit, replay)
-                built = self._build(facts, selection, loop)
+                built = self._build(facts, selection, loop, signer)
         self._check_charge(receipt)
         return self._close(publish_release(self.folder, built))
 
-    def _build(self, facts: Facts, selection: Selection, loop: Loop) -> Path:
+    def _build(self, facts: Facts, selection: Selection, loop: Loop, signer: Signer | None) -> Path:
         """Make the release inside the vault, then wait for its public time.
 
         Everything that takes longer the more trials there were is done before: after the wait comes nothing but the
@@ -249,7 +254,7 @@ class _Run:
         model, deadline = self._model(selection), self._deadline()
         late = deadline is not None and deadline.left() < 0
         while True:
-            built = build_release(self.vault.inside / "release", self._timed(facts, late), model)
+            built = build_release(self.vault.inside / "release", self._timed(facts, late), model, signer)
             self.vault.remember(release=digest_release(built))
             if deadline is None or late or deadline.left() > 0:
                 break
@@ -281,18 +286,19 @@ class _Run:
         finally:
             session.close()
 
-    def _charge(self) -> tuple[Receipt | None, tuple[float, float] | None, str]:
+    def _charge(self, signer: Signer | None) -> tuple[Receipt | None, tuple[float, float] | None, str]:
         terms = self.terms
-        if terms.ledger is None:
+        if terms.ledger is None or signer is None:
             return None, None, "record"
         book, known = Ledger(terms.ledger), self.vault.facts().get("receipt")
+        purpose = purpose_of(terms.plan, signer)
         if known is not None:  # charged before it was cut off
             receipt = Receipt(**known)
             self._check_charge(receipt)
         elif terms.charge == terms.run:
-            receipt = book.charge(terms.dataset, terms.plan.cost, terms.charge, terms.fingerprint)
+            receipt = book.charge(terms.dataset, terms.plan.cost, terms.charge, terms.fingerprint, purpose)
         else:
-            receipt = book.claim(terms.charge, terms.run, terms.dataset, terms.plan.cost)
+            receipt = book.claim(terms.charge, terms.run, terms.dataset, terms.plan.cost, purpose)
         budget, unit = book.terms(terms.dataset)
         self.vault.remember(receipt=asdict(receipt))
         return receipt, budget, unit

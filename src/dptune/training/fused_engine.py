@@ -133,7 +133,7 @@ class FusedEngine:
             )
         if data is not self._data:
             self._data = data
-            with np.errstate(over="ignore"):  # a record that is too large for single precision will be dropped
+            with np.errstate(all="ignore"):  # a record that is too large for single precision will be dropped
                 self._x = np.ascontiguousarray(data.x, dtype=self._inner)
             self._y = np.ascontiguousarray(data.y, dtype=np.int64)
 

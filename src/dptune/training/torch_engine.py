@@ -217,6 +217,7 @@ class TorchEngine:
         try:
             self._random = draws(self._module, x)
             gradients = [self._seeded(self._alone, one, own) for one, own in _single(x, y)]
+            again = [self._seeded(self._alone, one, own) for one, own in reversed(list(_single(x, y)))]
             steady(self._module, x, training=not self._random)
         except InvalidInput:
             raise
@@ -227,6 +228,8 @@ class TorchEngine:
         finally:
             self._module.train()
         norms = torch.stack(gradients).norm(dim=1)
+        if not float((torch.stack(again[::-1]) - torch.stack(gradients)).norm()) <= _TOLERANCE * float(norms.sum()):
+            raise InvalidInput(MIXES.format(name))  # such as draws from a generator of its own
         clip = float(norms.median()) or 1.0  # some are clipped and some are not
         expected = clip_and_add(torch.stack(gradients), clip)
         self._take_mode(x, y, clip, expected, float(norms.clamp(max=clip).sum()))

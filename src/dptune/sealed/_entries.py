@@ -1,0 +1,91 @@
+"""An entry of the ledger, its hash, and what it changes in the state that admission reads.
+
+The same function is used when an entry is appended and when a ledger is verified from its first entry, so the two
+cannot disagree. Nothing here reads or writes a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["DATASETS", "START", "Entry", "account_key", "charge_key", "claims_key", "digest", "print_key", "record"]
+
+START = "0" * 64
+DATASETS = "datasets"  # the names of all data sets, in order
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the ledger."""
+
+    number: int
+    body: dict[str, Any]
+    hash: str
+
+
+def digest(previous: str, number: int, body: str) -> str:
+    """The hash of an entry; it covers the hash of the entry before."""
+    return hashlib.blake2b(f"{previous}\n{number}\n{body}".encode(), digest_size=32).hexdigest()
+
+
+def account_key(dataset: str) -> str:
+    """Where the state has a data set's budget and sums."""
+    return f"dataset {dataset}"
+
+
+def charge_key(charge: str) -> str:
+    """Where the state has the place of a charge."""
+    return f"charge {charge}"
+
+
+def claims_key(charge: str) -> str:
+    """Where the state has the runs that use a charge."""
+    return f"claims {charge}"
+
+
+def print_key(fingerprint: str) -> str:
+    """Where the state has the names under which records with this fingerprint were charged."""
+    return f"fingerprint {fingerprint}"
+
+
+def record(state: MutableMapping[str, Any], entry: Entry) -> None:
+    """Bring the state up to date with an entry."""
+    body, place = entry.body, [entry.number, entry.hash]
+    if body["kind"] == "dataset":
+        state[DATASETS] = [*state.get(DATASETS, []), body["dataset"]]
+        state[account_key(body["dataset"])] = {
+            "unit": body["unit"],
+            "filter": body["filter"],
+            "charges": 0,
+            "spent": None,
+            "rule": "open",
+            "total": None,
+            "last": place,
+        }
+    elif body["kind"] == "charge":
+        _record_charge(state, body, place)
+    elif body["kind"] == "claim":
+        key = claims_key(body["claimed"])
+        state[key] = [*state.get(key, []), [body["run"], body.get("cost"), *place]]
+
+
+def _record_charge(state: MutableMapping[str, Any], body: dict[str, Any], place: list[Any]) -> None:
+    dataset = body["dataset"]
+    account = state[account_key(dataset)]
+    state[account_key(dataset)] = {
+        **account,
+        "charges": account["charges"] + 1,
+        "spent": body["spent"],
+        "rule": body["rule"],
+        "total": body.get("total"),
+        "last": place,
+    }
+    state[charge_key(body["charge"])] = place
+    if body["fingerprint"] is not None:
+        key = print_key(body["fingerprint"])
+        known = state.get(key, [])
+        if dataset not in known:
+            state[key] = [*known, dataset]

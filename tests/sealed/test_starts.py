@@ -1,0 +1,174 @@
+"""Two starts in one folder: the first run wins, the second is refused and touches nothing."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.sealed.toy import DATA, CutOff, Inline, ToyTrainer, cut_off, toy_plan
+
+from dptune.errors import DptuneError
+from dptune.sealed import Ledger, Release, Vault, load_release, resume, run
+
+ROUNDS = 20
+
+
+def _go(out: Path) -> Release:
+    return run(toy_plan(count=1), ToyTrainer(), DATA, out=out, executor=Inline())
+
+
+def _racer(base: Path, barrier: Any, results: Connection) -> None:
+    """One of two processes: a start in every folder, at the same moment as the other one."""
+    for number in range(ROUNDS):
+        barrier.wait(300)
+        try:
+            results.send(("released", _go(base / str(number)).details["ledger"]["charge"]))
+        except DptuneError as error:
+            results.send(("refused", str(error)))
+
+
+def test_of_two_starts_at_once_one_wins_every_time(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    barrier, channels = context.Barrier(2), [context.Pipe(duplex=False) for _ in range(2)]
+    racers = [context.Process(target=_racer, args=(tmp_path, barrier, sender)) for _, sender in channels]
+    for racer in racers:
+        racer.start()
+    said = []
+    for _ in range(ROUNDS):
+        assert all(receiver.poll(300) for receiver, _ in channels)
+        said.append(sorted(receiver.recv() for receiver, _ in channels))
+    for racer in racers:
+        racer.join(300)
+        assert racer.exitcode == 0
+    for number, ((no, why), (yes, charge)) in enumerate(said):
+        assert (no, yes) == ("refused", "released")
+        assert "already a run" in why or "Another process is working" in why
+        out = tmp_path / str(number)
+        assert load_release(out).details["ledger"]["charge"] == charge
+        ledger = Ledger(out / "run.ledger")
+        assert ledger.receipt(charge) is not None
+        assert ledger.status("data").charges == 1
+        ledger.verify()
+
+
+@pytest.mark.parametrize(("owner", "name"), [(Ledger, "add"), (Ledger, "charge"), (Vault, "begin"), (Vault, "finish")])
+def test_a_second_start_at_any_step_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    step, refused = getattr(owner, name), []
+
+    def interrupted(*arguments: Any) -> Any:
+        result = step(*arguments)
+        monkeypatch.setattr(owner, name, step)
+        for start in (_go, _continue):
+            with pytest.raises(DptuneError, match="Another process is working on the run") as caught:
+                start(tmp_path / "run")
+            refused.append(caught.value)
+        return result
+
+    monkeypatch.setattr(owner, name, interrupted)
+    release = _go(tmp_path / "run")
+    assert len(refused) == 2
+    assert load_release(tmp_path / "run").params == release.params
+    assert Ledger(tmp_path / "run" / "run.ledger").status("data").charges == 1
+
+
+def _continue(out: Path) -> Release:
+    if not (out / "vault").exists():
+        return _go(out)  # nothing to continue yet
+    return resume(out, ToyTrainer(), DATA, executor=Inline())
+
+
+def test_a_start_that_is_refused_takes_back_only_what_it_made(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+    Ledger.create(out / "run.ledger").add("data", 0.01, 1e-9)  # left by somebody else, and too small
+    with pytest.raises(DptuneError, match=r"exceed the budget.*nothing was charged"):
+        _go(out)
+    assert sorted(path.name for path in out.iterdir()) == ["notes.txt", "run.ledger", "run.ledger.key"]
+    assert Ledger(out / "run.ledger").status("data").charges == 0
+
+
+def test_a_release_is_not_made_without_its_charge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger is removed and made anew while the run is under way."""
+    fit = ToyTrainer.fit
+
+    def replace_ledger(self: ToyTrainer, *arguments: Any) -> Any:
+        for path in (tmp_path / "run").glob("run.ledger*"):
+            path.unlink()
+        Ledger.create(tmp_path / "run" / "run.ledger").add("data", 3.0, 1e-5)
+        return fit(self, *arguments)
+
+    monkeypatch.setattr(ToyTrainer, "fit", replace_ledger)
+    with pytest.raises(DptuneError, match="no longer holds the charge") as caught:
+        _go(tmp_path / "run")
+    assert "nothing was charged" not in str(caught.value).lower()
+    assert not (tmp_path / "run" / "release").exists()
+
+
+def test_the_sentence_that_nothing_was_charged_is_true(tmp_path: Path) -> None:
+    """What fails in the same way before and after the charge says so only before."""
+
+    class Broken(Inline):
+        def open(self, work: Any) -> Any:
+            raise DptuneError("no workers today.")
+
+    out = tmp_path / "run"
+    with pytest.raises(DptuneError, match=r"^no workers today. Nothing was charged.$"):
+        run(toy_plan(count=1), ToyTrainer(), DATA, out=out, executor=Broken())
+    assert not out.exists()
+    cut_off(toy_plan(count=1), ToyTrainer(), out)
+    with pytest.raises(DptuneError, match=r"^no workers today.$"):
+        resume(out, ToyTrainer(), DATA, executor=Broken())
+
+
+HALF = "half \ud800 a character"
+
+
+class Garbled(ToyTrainer):
+    """Raises, prints and is called what no file takes."""
+
+    def fit(self, params: Any, data: Any, rng: Any) -> Any:
+        print(HALF, file=sys.stderr)
+        raise RuntimeError(HALF)
+
+
+def test_texts_that_cannot_be_written_stop_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = run(toy_plan(count=2), Garbled(), DATA, out=tmp_path / "a", executor=Inline())
+    assert release.params == {"x": 0.0}  # all failed
+    book = Ledger.create(tmp_path / "h.ledger")
+    book.add("icu", 10.0, 1e-5, unit=f"person {HALF}")
+    release = run(
+        toy_plan(count=1), ToyTrainer(), DATA, out=tmp_path / "b", ledger=book, dataset="icu", executor=Inline()
+    )
+    assert "\\ud800" in release.statement
+    with pytest.raises(DptuneError, match="holds half a character"):
+        run(toy_plan(count=1), ToyTrainer(), DATA, out=tmp_path / "c", dataset=HALF, executor=Inline())
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_cut_off_run_leaves_nothing_that_stops_it(tmp_path: Path) -> None:
+    """An end in the middle of destroying the secret: the rest is destroyed, the release stays."""
+    out = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dptune.sealed.vault.remove_tree", _end)
+        with pytest.raises(CutOff):
+            _go(out)
+    inside = out / "vault" / "inside"
+    assert list((inside / "models").iterdir())
+    again = resume(out, ToyTrainer(), DATA, executor=Inline())
+    assert again.params == load_release(out).params
+    assert not list((inside / "models").iterdir())
+    shutil.copy(out / "release" / "plan.json", inside / "secret.gone")  # or before it was overwritten
+    resume(out, ToyTrainer(), DATA, executor=Inline())
+    assert not (inside / "secret.gone").exists()
+
+
+def _end(*_: Any) -> None:
+    raise CutOff

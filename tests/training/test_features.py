@@ -1,0 +1,101 @@
+"""What is computed of a record is the same bits whatever records are computed with it."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dptune.training import _tabular, _text, oriented_gradients
+from dptune.training.datasets import mnist
+
+SIZES = [1, 2, 7, 61, 300]
+
+
+@pytest.mark.parametrize("side", [8, 28])
+@pytest.mark.parametrize(
+    "layout", [np.ascontiguousarray, np.asfortranarray, lambda x: np.repeat(x, 2, axis=0)[::2], np.float64]
+)
+def test_oriented_gradients(side: int, layout: Callable[[np.ndarray], np.ndarray]) -> None:
+    rng = np.random.default_rng(0)
+    x = (rng.random((300, side * side)) * (rng.random((300, side * side)) < 0.4)).astype(np.float32)
+    x[5], x[9] = 3e38, np.nan  # none of the others' business
+    alone = np.concatenate([oriented_gradients(row[None], side=side) for row in x])
+    for size in SIZES:
+        order = rng.permutation(300)[:size]
+        assert oriented_gradients(layout(x[order]), side=side).tobytes() == alone[order].tobytes()
+
+
+NAMES = "\n".join(
+    [
+        "age: continuous.",
+        "workclass: Private, State-gov.",
+        "fnlwgt: continuous.",
+        "education: Bachelors, HS-grad.",
+        "education-num: continuous.",
+        *(f"{name}: A, B, C." for name in ("marital", "occupation", "relationship", "race", "sex")),
+        *(f"{name}: continuous." for name in ("capital-gain", "capital-loss", "hours-per-week")),
+        "native-country: X, Y.",
+    ]
+)
+
+
+def census(count: int) -> list[str]:
+    rng = np.random.default_rng(1)
+    return [
+        f"{rng.integers(17, 90)}, Private, {rng.integers(1, 10**6)}, HS-grad, {rng.integers(1, 16)}, A, B, C, ?, A, "
+        f"{rng.integers(0, 10**5)}, 0, {rng.integers(1, 99)}, Y, {'>50K' if rng.random() < 0.5 else '<=50K'}"
+        for _ in range(count)
+    ]
+
+
+def test_census_rows(tmp_path: Path) -> None:
+    names, rows = tmp_path / "adult.names", tmp_path / "adult.data"
+    names.write_text(NAMES)
+    lines = census(61)
+
+    def read(chosen: list[str]) -> np.ndarray:
+        rows.write_text("\n".join(chosen) + "\n")
+        return np.asarray(_tabular.adult(rows, names)[0])
+
+    alone = np.concatenate([read([line]) for line in lines])
+    order = np.random.default_rng(2).permutation(61)
+    assert read([lines[place] for place in order]).tobytes() == alone[order].tobytes()
+
+
+def test_reviews(tmp_path: Path) -> None:
+    rng, path = np.random.default_rng(1), tmp_path / "imdb_train.tsv.bz2"
+    words = [f"word{chr(97 + i)}" for i in range(26)]
+    lines = [f"pos\t9\t{i}\t{' '.join(rng.choice(words, rng.integers(1, 200)))}\n" for i in range(61)]
+
+    def read(chosen: list[str]) -> np.ndarray:
+        with bz2.open(path, "wt", encoding="utf-8") as stream:
+            stream.writelines(chosen)
+        return np.asarray(_text.reviews(path, 64)[0])
+
+    alone = np.concatenate([read([line]) for line in lines])
+    order = rng.permutation(61)
+    assert read([lines[place] for place in order]).tobytes() == alone[order].tobytes()
+
+
+def test_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPTUNE_DATA", str(tmp_path))
+    (tmp_path / "mnist").mkdir()
+    x = np.random.default_rng(1).integers(0, 256, (61, 28, 28), dtype=np.uint8)
+
+    def read(chosen: np.ndarray) -> np.ndarray:
+        for part in ("train", "t10k"):
+            files = {"images-idx3": (struct.pack(">4I", 0x803, len(chosen), 28, 28), chosen.tobytes())}
+            files["labels-idx1"] = (struct.pack(">2I", 0x801, len(chosen)), bytes(len(chosen)))
+            for name, (head, body) in files.items():
+                (tmp_path / "mnist" / f"{part}-{name}-ubyte.gz").write_bytes(gzip.compress(head + body))
+        return np.asarray(mnist().train.x)
+
+    alone = np.concatenate([read(image[None]) for image in x])
+    order = np.random.default_rng(2).permutation(61)
+    assert read(x[order]).tobytes() == alone[order].tobytes()
