@@ -18,6 +18,6 @@ def test_a_name_that_is_not_plain_is_refused(name: str, tmp_path: Path, monkeypa
     inside = tmp_path / "inside"
     inside.mkdir()
     monkeypatch.chdir(inside)
-    with pytest.raises(InvalidInput, match="cannot name a folder|half a character"):
+    with pytest.raises(InvalidInput, match=r"cannot name a folder|half a character"):
         run(toy_plan(), ToyTrainer(), DATA, dataset=name)
     assert list(tmp_path.rglob("*")) == [inside]

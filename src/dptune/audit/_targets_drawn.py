@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dptune.accounting import DpSgd
 from dptune.audit.implementations import Target
-from dptune.audit.supported import COMPANIES, POSITIONS, Worlds, worlds
+from dptune.audit.supported import POSITIONS, Company, Worlds, worlds
 from dptune.training import DpSgdTrainer, RunKey, Settings
 from dptune.training.dpsgd import descend
 from dptune.training.engines import engine_for
@@ -25,7 +25,7 @@ __all__ = ["one_step"]
 
 Array = NDArray[np.float64]
 
-_NOISE, _RATE = 4.0, 0.01
+_NOISE, _RATE, _OTHERS = 4.0, 0.01, 200
 
 
 def _dropout(params: Any) -> Any:
@@ -58,12 +58,12 @@ def _noiseless(model: Any, given: Worlds) -> tuple[Array, Sequence[Array]]:
     return start, [(start - one) / _RATE for one in after]
 
 
-def one_step(
-    model: Callable[[Any], Any] = _dropout, company: str = "steep", position: str = "front", seed: int = 0
-) -> Target:
+def one_step(model: Callable[[Any], Any] = _dropout, position: str = "front", seed: int = 0) -> Target:
     """One step on all records; ``model`` makes a module whose weights are always the same."""
-    made = COMPANIES[company](np.random.default_rng(seed), 32)
-    given = worlds(made, 3, POSITIONS[position](len(made.y)))
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(0.0, 30.0, (_OTHERS + 1, 32))  # steep: every gradient is clipped, and a mask turns it
+    company = Company(rows[1:], rng.integers(0, 3, _OTHERS), rows[0], 0)
+    given = worlds(company, 3, POSITIONS[position](_OTHERS))
     start, (low, high) = _noiseless(model, given)
     apart = float(np.linalg.norm(high - low))
     direction = (high - low) / max(apart, 1e-300)

@@ -49,7 +49,7 @@ TARGETS = MappingProxyType(
         "all iterates": Registered(training.watched_iterates),
         "random stopping": Registered(runner.stopping, 400),
         "failures": Registered(runner.failures),
-        "one step": Registered(_later("_targets_drawn", "one_step"), 400),
+        "one step": Registered(_later("_targets_drawn", "one_step"), 40),
         "federated ballot": Registered(_later("_targets_federated", "ballots"), 2000),
         "federated vote": Registered(_later("_targets_federated", "federated_vote"), 150),
         "sealed runs": Registered(_later("_targets_sealed", "sealed"), 60),
