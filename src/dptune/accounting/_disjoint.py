@@ -32,7 +32,8 @@ def _ratio_losses(pair: Pair, upper: bool) -> Array:
     t = t[np.abs(t) <= _LARGEST]
     if not upper:
         return t
-    far = np.diff(t) > _CLOSEST
+    # One knot for every cell of that width, and the last: what is above it counts as infinite.
+    far = np.diff(np.floor((t - t[-1]) / _CLOSEST)) > 0.0
     return np.asarray(t[np.append(True, far)])
 
 
