@@ -13,7 +13,19 @@ import math
 import numpy as np
 import pytest
 
-from dptune.accounting import DpSgd, Gaussian, Gdp, NegativeBinomial, Poisson, PureDp, compose, select, select_adaptive
+from dptune.accounting import (
+    DpSgd,
+    Gaussian,
+    Gdp,
+    Laplace,
+    NegativeBinomial,
+    Poisson,
+    PureDp,
+    compose,
+    disjoint,
+    select,
+    select_adaptive,
+)
 from dptune.accounting import literature as lit
 from dptune.accounting._disjoint import disjoint_pair
 from dptune.accounting._pld import compose_pairs
@@ -147,3 +159,10 @@ def test_plans_of_the_grid_cover_every_law_and_base() -> None:
     assert len({type(plan.base) for plan in plans}) == 7
     assert len({type(plan.runs) for plan in plans}) == 5
     assert isinstance(plans[0], Plan)
+
+
+def test_parts_of_tiny_losses_are_not_taken_for_infinite_ones() -> None:
+    """Losses closer than what slopes can tell apart were all dropped but one; the rest counted as infinite."""
+    base, runs = Laplace(5726.0), Poisson(2.6e5)
+    total = disjoint(select(base, runs), base, 0.66)
+    assert total.epsilon(2e-8) <= lit.koskela_kulkarni_theorem6(base, runs, 2e-8, 0.66, exact=True)

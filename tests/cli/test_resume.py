@@ -89,7 +89,7 @@ def _stopped(job: Path, out: Path, cwd: Path, number: signal.Signals) -> str:
     while ledger.status("icu").charges == 0 and process.poll() is None and time.monotonic() < until:
         time.sleep(0.05)
     process.send_signal(number)
-    printed, complained = process.communicate()
+    printed, complained = (str(one) for one in process.communicate())
     assert printed == ""
     assert ledger.status("icu").charges == 1
     return str(complained)

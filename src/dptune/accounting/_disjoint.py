@@ -19,6 +19,7 @@ __all__ = ["disjoint_pair"]
 
 _KNOTS = 700
 _CLOSEST = 1e-6
+_ROUNDED = 8.0 * float(np.finfo(float).eps)
 _LARGEST = 300.0  # losses are cut here so that products of ratios stay finite; d only decreases beyond
 
 
@@ -31,13 +32,19 @@ def _ratio_losses(pair: Pair, upper: bool) -> Array:
     t = t[np.abs(t) <= _LARGEST]
     if not upper:
         return t
-    far = np.diff(t) > _CLOSEST
+    # One knot for every cell of that width, and the last: what is above it counts as infinite.
+    far = np.diff(np.floor((t - t[-1]) / _CLOSEST)) > 0.0
     return np.asarray(t[np.append(True, far)])
 
 
+def _lost(value: Array, ratio: Array) -> Array:
+    """What a slope may have lost: it is a difference of two values over that of two ratios."""
+    return np.asarray(_ROUNDED * (value[:, 1:] + value[:, :-1]) / np.diff(ratio))
+
+
 def _answered(total: Array, e: Array, upper: bool) -> Array:
-    """The sum in the shape of e; beyond the largest loss a lower bound claims nothing."""
-    found = np.minimum(total, 1.0).reshape(np.shape(e))
+    """The sum in the shape of e; a lower bound claims what sums are sure of, and nothing beyond the largest loss."""
+    found = np.clip(total if upper else total * (1.0 - 1e-12), 0.0, 1.0).reshape(np.shape(e))
     return np.asarray(found if upper else np.where(np.asarray(e) > _LARGEST, 0.0, found))
 
 
@@ -76,6 +83,8 @@ class DisjointRemoval(Half):
         if self.upper:  # an upper bound on the tuning may not be quite convex; a convex function above it is
             slope = np.maximum.accumulate(slope, axis=1)
         total = value[:, 0] + slope @ -np.diff(profile) + (1.0 - self.rate) * profile[-1]
+        if not self.upper:
+            total = total - _lost(value, ratio) @ -np.diff(profile)
         return _answered(total, e, self.upper)
 
     @property
@@ -110,6 +119,8 @@ class DisjointAddition(Half):
         if self.upper:
             slope = np.maximum.accumulate(slope[:, ::-1], axis=1)[:, ::-1]
         total = value[:, -1] + slope @ np.diff(puts)
+        if not self.upper:
+            total = total - _lost(value, ratio) @ np.diff(puts)
         return _answered(total, e, self.upper)
 
     @property

@@ -27,8 +27,14 @@ def _crossing(pair: Pair, odds: float) -> float:
     """The t >= 0 at which d(t) = (exp(t) - 1) / odds, rounded up."""
     if odds == 0.0 or _d(pair, 0.0) == 0.0:
         return 0.0
+
+    def excess(t: float) -> float:
+        return _d(pair, t) - math.expm1(t) / odds
+
     top = math.log1p(odds)
-    root = float(brentq(lambda t: _d(pair, t) - math.expm1(t) / odds, 0.0, top, xtol=1e-13, rtol=1e-14))
+    if excess(top) >= 0.0:  # d is 1 there to all digits
+        return top
+    root = float(brentq(excess, 0.0, top, xtol=1e-13, rtol=1e-14))
     return min(root + _UP * max(1.0, root), top)
 
 

@@ -132,6 +132,9 @@ class Mixture(Cost):
             return Pair(remove, remove)
         return Pair(remove, MixtureHalf(self.weights, tuple(pair.add for pair in pairs)))
 
+    def _pure(self) -> float:
+        return max(part._pure() for part in self.parts)
+
     def _profile(self) -> Pair:
         return self._mix([profile(part) for part in self.parts])
 
@@ -161,6 +164,9 @@ class Parallel(Cost):
         if all(pair.symmetric for pair in pairs):
             return Pair(remove, remove)
         return Pair(remove, MaxHalf(tuple(pair.add for pair in pairs)))
+
+    def _pure(self) -> float:
+        return max(part._pure() for part in self.parts)
 
     def _profile(self) -> Pair:
         return self._highest([profile(part) for part in self.parts])

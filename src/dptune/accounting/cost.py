@@ -90,10 +90,12 @@ class Cost(ABC):
         return outer_polygon(pair, t).roc(np.asarray(x, dtype=float))
 
     def epsilon_lower(self, delta: float) -> float:
-        """A certificate from below: something that the description admits costs at least this much."""
+        """A certificate from below: something that the description admits costs at least this; 0 if none is known."""
         level = _delta(delta)
         pair = lower_pair(self, level)
-        return max(solve(pair.remove, level, upward=False), solve(pair.add, level, upward=False))
+        found = max(solve(pair.remove, level, upward=False), solve(pair.add, level, upward=False))
+        # Proven to be below the upper bound already (docs/theorems/roundoff.md); a belt.
+        return min(found, self.epsilon(level)) if found > 0.0 else 0.0
 
     def to_json(self) -> str:
         """A description from which :func:`cost_from_json` makes an equal cost."""

@@ -1,8 +1,8 @@
 """What the papers say: every published bound on private tuning, under its own conditions, by name.
 
-``docs/literature.md`` lists them with what was found about each. They stand beside dptune's own price for comparison;
-nothing is ever charged by them. A function here raises :class:`NotComparable` outside its paper's conditions, and
-:func:`published` turns that into an entry without an epsilon and with the reason.
+``docs/literature.md`` lists them with what was found about each. They stand beside dptune's own price, which those
+that are sound also cap, as profiles (``docs/theorems/published.md``). A function here raises :class:`NotComparable`
+outside its paper's conditions, and :func:`published` turns that into an entry without an epsilon and with the reason.
 """
 
 from __future__ import annotations

@@ -7,8 +7,11 @@ nor its members may be released.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Self
+
+import numpy as np
 
 from dptune._validate import real
 from dptune.accounting._disjoint import disjoint_pair
@@ -30,6 +33,11 @@ def _child(fields: dict[str, object], key: str) -> Cost:
     return cost_from_json(item)
 
 
+def _mean_loss(one: float, other: float, rate: float) -> float:
+    """log(q exp(one) + (1 - q) exp(other)): the largest loss of a mixed likelihood ratio, either way (AM >= HM)."""
+    return float(np.logaddexp(math.log(rate) + one, math.log1p(-rate) + other)) + 1e-15 if rate < 1.0 else one
+
+
 @dataclass(frozen=True)
 class Subsample(Cost):
     """A mechanism on a Poisson subsample; made by :func:`subsample`."""
@@ -44,6 +52,9 @@ class Subsample(Cost):
     @classmethod
     def _from_fields(cls, fields: dict[str, object]) -> Self:
         return cls(_child(fields, "inner"), real("rate", fields["rate"], 0, 1, low_open=True))
+
+    def _pure(self) -> float:
+        return _mean_loss(self.inner._pure(), 0.0, self.rate)
 
     def _profile(self) -> Pair:
         return subsampled(profile(self.inner), self.rate)
@@ -71,6 +82,9 @@ class Disjoint(Cost):
     def _from_fields(cls, fields: dict[str, object]) -> Self:
         rate = real("rate", fields["rate"], 0, 1, low_open=True, high_open=True)
         return cls(_child(fields, "tune"), _child(fields, "base"), rate)
+
+    def _pure(self) -> float:
+        return _mean_loss(self.tune._pure(), self.base._pure(), self.rate)
 
     def _profile(self) -> Pair:
         return disjoint_pair(operand(self.tune), operand(self.base), self.rate)

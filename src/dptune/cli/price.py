@@ -73,7 +73,7 @@ def price(
     ]
     rows += [
         ["dptune, proven", number(epsilon), "no score costs more"],
-        ["certificate from below", number(lower), "some score costs this much"],
+        ["certificate from below", number(lower or None), "some score costs this much"],
     ]
     print_rows(f"epsilon at delta {delta:g}: {mechanism}, {law}", ["", "epsilon", ""], rows)
     silent = [name.replace("_", " ") for name, bound in bounds.items() if bound.epsilon is None]
@@ -95,5 +95,5 @@ def _price_plan(path: Path, as_json: bool) -> None:
     if as_json:
         print_json({"method": stored.method, "epsilon": epsilon, "epsilon_lower": lower, "delta": delta})
         return
-    rows = [["dptune, proven", number(epsilon)], ["certificate from below", number(lower)]]
+    rows = [["dptune, proven", number(epsilon)], ["certificate from below", number(lower or None)]]
     print_rows(f"epsilon at delta {delta:g}: {stored.method}", ["", "epsilon"], rows)

@@ -392,4 +392,4 @@ def _lower(plan: Plan) -> float | None:
         value = plan.cost.epsilon_lower(plan.budget.delta)
     except (ArithmeticError, ValueError, IndexError):
         return None
-    return value if math.isfinite(value) else None
+    return value if 0.0 < value < math.inf else None  # 0 certifies nothing
