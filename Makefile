@@ -14,10 +14,10 @@ demo: $(VENV)/.core
 	@$(BIN)/dptune demo
 
 test: $(VENV)/.dev lint types
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: $(VENV)/.dev lint types
-	$(BIN)/python -m pytest -n 2 --hypothesis-profile=explore
+	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=explore
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

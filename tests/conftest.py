@@ -23,8 +23,9 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 for _name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "LINES"):
     os.environ.pop(_name, None)
 os.environ.update(COLUMNS="120", TERM="xterm", LC_ALL="C.UTF-8")
-# Processes that tests start find the tests' toys, wherever pytest was started.
-os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+# Processes that tests start find this tree, and the tests' toys, wherever they are started.
+_PLACES = [str(_ROOT), str(_ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+os.environ["PYTHONPATH"] = os.pathsep.join(place for place in _PLACES if place)
 
 import hypothesis
 import numpy as np

@@ -59,6 +59,7 @@ counted(kernel), counted(_programme)
 def sums(engine, data):
     engine.bind(data)
     parameters = chance.normal(size=(1, engine.dimension)).astype(np.float32)
+    engine.logits(parameters[0], data.x[:3])
     for batch in ([0], [len(data) - 1], np.arange(len(data)), []):
         engine.clipped_sums(parameters, [np.array(batch, np.int64)], np.ones(1), np.zeros_like(parameters))
 
@@ -73,7 +74,6 @@ for instructions in kernel.instructions():
     images = Dataset(chance.random((5, 784)).astype(np.float32), chance.integers(0, 10, 5), 10)
     network = FusedEngine(dp_hypo_cnn())
     sums(network, images)
-    network.logits(network.start(RunKey.rehearsal(1)), images.x[:3])
     for size in (1, 7, 16, 31, 1000, 4099):
         total, key = np.zeros(size, np.float32), bytes(range(32))
         kernel.normals(key, 3, total)

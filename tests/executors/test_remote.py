@@ -74,7 +74,7 @@ class Place:
         self.session.close()
         assert self.stopped == 1
         if self.keeper is not None:
-            self.keeper.wait(60)  # it ends by itself when the driver is gone
+            self.keeper.wait(600)  # it ends by itself when the driver is gone
 
 
 def _task(index: int, x: float, start: bytes | None = None) -> Task:
