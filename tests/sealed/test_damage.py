@@ -319,3 +319,12 @@ def test_a_release_without_its_charge_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "release").exists()
     shutil.copy(tmp_path / "newest.ledger", ledger.path)
     assert _resume(tmp_path / "run").params is not None
+
+
+def test_a_name_of_a_table_that_is_no_text(cut: Cut, out: Path) -> None:
+    """One bit of the file makes a name of bytes of a name that is a text, which SQLite still takes."""
+    with contextlib.closing(sqlite3.connect(out / "vault" / "inside" / "run.db")) as database, database:
+        database.execute("PRAGMA writable_schema = ON")
+        database.execute("UPDATE sqlite_master SET name = ? WHERE name = 'seal'", (b"seal",))
+    with pytest.raises(Corrupt):
+        _resume(out)

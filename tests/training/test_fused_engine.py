@@ -201,18 +201,26 @@ def test_a_record_has_the_same_bits_in_every_place_and_company(compiled: bool) -
 
 
 @needs_kernel
-def test_a_build_that_depends_on_the_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in that errs by one step in the last place of a full block."""
+@pytest.mark.parametrize("part", ["sum", "outputs"])
+def test_a_build_that_depends_on_the_place_is_noticed(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in that errs by one step in the last place of a full block; predictions then go one by one."""
 
     class Uneven:
         @staticmethod
         def cnn_sum(p: object, x: object, y: object, index: np.ndarray, clip: float, unit: float, out: object) -> None:
             kernel.cnn_sum(p, x, y, index, clip, unit, out)
-            if len(index) == 12:
+            if part == "sum" and len(index) == 12:
                 out[-1] += 1.0  # type: ignore[index] # an array
+
+        @staticmethod
+        def cnn_forward(p: object, x: np.ndarray, out: np.ndarray) -> None:
+            kernel.cnn_forward(p, x, out)
+            if part == "outputs" and len(x) == 12:
+                out[-1] += 1.0
 
     fused_engine._same_in_every_place.cache_clear()
     assert fused_engine._same_in_every_place()
+    right = FusedEngine(dp_hypo_cnn()).logits(weights(), images().x[:12])
     fused_engine._same_in_every_place.cache_clear()
     monkeypatch.setattr(fused_engine, "kernel", Uneven)
     assert not fused_engine._same_in_every_place()
@@ -220,6 +228,7 @@ def test_a_build_that_depends_on_the_place_is_noticed(monkeypatch: pytest.Monkey
         FusedEngine(dp_hypo_cnn(), double=True, compiled=True)
     assert not FusedEngine(dp_hypo_cnn(), double=True).compiled
     assert FusedEngine(dp_hypo_cnn()).compiled
+    assert np.array_equal(FusedEngine(dp_hypo_cnn()).logits(weights(), images().x[:12]), right)
     fused_engine._same_in_every_place.cache_clear()
 
 

@@ -68,6 +68,8 @@ class Select(Cost):
 
     def _caps(self, base: Pair, end: float) -> Callable[[Half], Half]:
         """Puts the published bounds that apply around a profile (``docs/theorems/published.md``)."""
+        if isinstance(self.runs, NegativeBinomial) and self.runs.stopping == 1.0 and self.density == (1.0, 1.0):
+            return lambda half: half  # one certain run is the base itself
         pure, curve = self._pure(), lru_cache(maxsize=1)(self._renyi)
         least = stopping_estimate(base, self.runs, end) if _slow_curve(self.base) else None
 

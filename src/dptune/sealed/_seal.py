@@ -121,7 +121,7 @@ class Rows:
         if self.connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
             raise Damaged("file")
         found = self.connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
-        if sorted(found) != sorted(SCHEMA.items()):
+        if len(found) != len(SCHEMA) or set(found) != set(SCHEMA.items()):  # damaged names may not even be texts
             raise Damaged("tables")
         count, total = 0, bytes(_MAC_BYTES)
         for table in _SEALED:

@@ -155,7 +155,10 @@ class Vault:
     def check(self) -> None:
         """Check everything that a release depends on but the models, which are checked when they are read."""
         with self._rows() as rows:
-            rows.check()
+            try:
+                rows.check()
+            except (TypeError, ValueError, OverflowError):  # values that no vault ever holds
+                raise self._damaged() from None
 
     def facts(self) -> dict[str, Any]:
         """What was fixed when the run began, and how far it is; unchecked once the secret is destroyed."""
@@ -327,9 +330,13 @@ def read_vault(run: str | Path, reason: str) -> Reading:
         trials = database.execute("SELECT number, trial, started, deaths FROM trials").fetchall()
         outcomes = database.execute("SELECT number, score, error, finished FROM outcomes").fetchall()
         reads = database.execute("SELECT time, reader, what, reason FROM reads ORDER BY time").fetchall()
+    try:
+        params = {row[0]: json.loads(row[1])["params"] for row in trials}
+    except (ValueError, TypeError, KeyError):
+        raise vault._damaged() from None
     return Reading(
         scores={row[0]: row[1] for row in outcomes},
-        params={row[0]: json.loads(row[1])["params"] for row in trials},
+        params=params,
         errors={row[0]: row[2] for row in outcomes if row[2]},
         deaths={row[0]: row[3] for row in trials if row[3]},
         started={row[0]: row[2] for row in trials},
