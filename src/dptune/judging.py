@@ -1,9 +1,10 @@
 """How a model is judged on private validation records: each record on its own, and none can change another's verdict.
 
 One record moves a count by at most 1 only if nothing passes between records (``docs/theorems/parallel.md``). So a model
-is asked about one record at a time, each time as a fresh copy of itself with the global generators as they were, and whatever goes wrong with a record (it
-raises, exits, answers something odd) makes that record wrong and nothing else. Models that promise the same verdicts
-for a batch as for single records are asked about all records at once, which is a faster way to the same count.
+is asked about one record at a time, each time as a fresh copy of itself and with the global generators as they were.
+Whatever goes wrong with a record (it raises, exits, answers something odd) makes that record wrong and nothing else.
+Models that promise the same verdicts for a batch as for single records are asked about all records at once, which is a
+faster way to the same count.
 """
 
 from __future__ import annotations

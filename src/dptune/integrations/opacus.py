@@ -78,7 +78,7 @@ def check_history(history: History, declared: DpSgd) -> None:
             raise InvalidInput(f"the run used noise {noise:g} but declared {declared.noise_multiplier:g}.")
         if rate > declared.sampling_rate * (1 + _ROUNDING):
             raise InvalidInput(
-                f"the run sampled at rate {rate:g} but declared {declared.sampling_rate:g}. Take a step for every batch."
+                f"the run sampled at rate {rate:g} but declared {declared.sampling_rate:g}. Take a step per batch."
             )
     if steps > declared.steps:
         raise InvalidInput(f"the run took {steps} steps but declared {declared.steps}.")

@@ -32,8 +32,8 @@ Indices = NDArray[np.int64]
 _LEAST_SECURE = 2.0**-10
 # How much of the clip norm the lattice of secure noise must leave.
 _LEAST_LEFT = 2.0**-10
-# Clip norms for which no product of a secure sum overflows or vanishes (docs/theorems/exact_sums.md); beyond them sums in
-# single precision moved by up to 2.8 clip norms, because squares of what is clipped vanish.
+# Clip norms for which no product of a secure sum overflows or vanishes (docs/theorems/exact_sums.md). Far below them
+# squares of what is clipped vanish in single precision, and one record moved a sum by up to 2.8 clip norms.
 _CLIPS = (2.0**-40, 2.0**40)
 
 
