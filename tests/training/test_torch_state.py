@@ -104,15 +104,15 @@ def total(engine: TorchEngine, data: Dataset, lattice: float = 0.0) -> np.ndarra
     parameters = np.asarray(engine.start(RunKey.rehearsal(1)))[None]
     out = np.empty((1, engine.dimension), engine.dtype)
     engine.lattice_sums(parameters, [np.arange(len(data))], np.array([1.0]), [lattice], out)
-    return out[0].astype(float)
+    return np.asarray(out[0], np.float64)
 
 
 @pytest.mark.parametrize("lattice", [0.0, 2.0**-20])
 @pytest.mark.parametrize("way", [way for way in CHANGES if way not in {"numpy", "python"}])
 def test_what_a_secret_record_changes_is_put_back(way: str, lattice: float) -> None:
-    make = lambda: TorchEngine(Changing(way, secret), double=lattice > 0.0)  # noqa: E731 - twice the same
-    without = total(make(), records(None), lattice)
-    engine = make()
+    double = lattice > 0.0
+    without = total(TorchEngine(Changing(way, secret), double=double), records(None), lattice)
+    engine = TorchEngine(Changing(way, secret), double=double)
     moved = np.linalg.norm(total(engine, records(SECRET), lattice) - without)
     assert moved <= 1.0 + 1e-5
     start = engine.start(RunKey.rehearsal(1))
@@ -179,8 +179,9 @@ HOOKS = [
 @pytest.mark.parametrize("mode", ["auto", "bookkeeping", "vmap", "alone"])
 @pytest.mark.parametrize("kind", HOOKS)
 def test_hooks_are_refused_before_anything_is_computed(kind: str, mode: str) -> None:
-    net = nn.Sequential(nn.Linear(FEATURES, 6), nn.Sequential(nn.ReLU()), nn.Linear(6, 2))
-    getattr(net[1][0], kind)(lambda *given: None)
+    inner = nn.ReLU()
+    net = nn.Sequential(nn.Linear(FEATURES, 6), nn.Sequential(inner), nn.Linear(6, 2))
+    getattr(inner, kind)(lambda *given: None)
     with pytest.raises(InvalidInput, match=r"layer '1.0' \(ReLU\) has a hook"):
         TorchEngine(net, mode=mode)
     outer = nn.Sequential(nn.Linear(FEATURES, 2))
@@ -202,6 +203,6 @@ def test_hooks_of_all_modules_and_of_parameters_are_refused(kind: str) -> None:
         handle.remove()
         torch_modules._global_is_full_backward_hook = None
     dense = nn.Linear(FEATURES, 2)
-    dense.weight.register_hook(lambda gradient: gradient)
+    dense.weight.register_hook(lambda gradient: gradient)  # type: ignore[no-untyped-call] # torch has no types here
     with pytest.raises(InvalidInput, match="parameter 'weight' has a hook"):
         TorchEngine(dense)
