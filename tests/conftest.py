@@ -22,7 +22,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 # What a person's shell says must not change what tests see: width and colours of tables, language.
 for _name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "LINES"):
     os.environ.pop(_name, None)
-os.environ.update(COLUMNS="120", TERM="xterm", LC_ALL="C.UTF-8")
+os.environ.update(COLUMNS="80", TERM="xterm", LC_ALL="C.UTF-8")
 # Processes that tests start find this tree, and the tests' toys, wherever they are started.
 _PLACES = [str(_ROOT), str(_ROOT / "src"), os.environ.get("PYTHONPATH", "")]
 os.environ["PYTHONPATH"] = os.pathsep.join(place for place in _PLACES if place)

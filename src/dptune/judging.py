@@ -1,9 +1,10 @@
 """How a model is judged on private validation records: each record on its own, and none can change another's verdict.
 
 One record moves a count by at most 1 only if nothing passes between records (``docs/theorems/parallel.md``). So a model
-is asked about one record at a time, each time as a fresh copy of itself, and whatever goes wrong with a record (it
-raises, exits, answers something odd) makes that record wrong and nothing else. Models that promise the same verdicts
-for a batch as for single records are asked about all records at once, which is a faster way to the same count.
+is asked about one record at a time, each time as a fresh copy of itself and with the global generators as they were.
+Whatever goes wrong with a record (it raises, exits, answers something odd) makes that record wrong and nothing else.
+Models that promise the same verdicts for a batch as for single records are asked about all records at once, which is a
+faster way to the same count.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dptune._generators import kept
 from dptune.data import size, take
 from dptune.errors import InvalidInput
 
@@ -70,7 +72,7 @@ def correct(model: Any, data: Any) -> Fraction:
 def _all_at_once(model: Any, data: Any, count: int) -> Fraction | None:
     """The same by one call; None if it did not give a value for every record, and then each is judged alone."""
     try:
-        with warnings.catch_warnings(), np.errstate():
+        with warnings.catch_warnings(), np.errstate(), kept():
             units = _units(_values(model, data))
         return Fraction(int(units.sum()), _GRID) if units.shape == (count,) else None
     except BaseException:  # as below
@@ -80,7 +82,7 @@ def _all_at_once(model: Any, data: Any, count: int) -> Fraction | None:
 def _one(model: Any, data: Any, place: int) -> int:
     """The value of one record, in units of the grid."""
     try:
-        with warnings.catch_warnings(), np.errstate():
+        with warnings.catch_warnings(), np.errstate(), kept():
             units = _units(_values(copy.deepcopy(model), take(data, np.array([place]))))
         return int(units.sum()) if units.size == 1 else 0
     except BaseException:  # SystemExit and KeyboardInterrupt too: what a record makes a model raise is its own verdict

@@ -41,9 +41,17 @@ def train(params: Any, data: Any, engine: Any) -> tuple[Any, float]:
             optimizer.zero_grad()
             torch.autograd.backward(torch.nn.functional.cross_entropy(module(x), y))
             optimizer.step()
+            if params.get("twice"):
+                again(module, optimizer, x, y)
     with torch.no_grad():
         right = (module(torch.from_numpy(data.test.x)).argmax(1).numpy() == data.test.y).mean()
     return module, float(right)
+
+
+def again(module: Any, optimizer: Any, x: Any, y: Any) -> None:
+    optimizer.zero_grad()
+    torch.autograd.backward(torch.nn.functional.cross_entropy(module(x), y))
+    optimizer.step()
 
 
 def made() -> OpacusTrainer:
@@ -65,7 +73,8 @@ def test_an_existing_function_becomes_a_trainer() -> None:
     ("params", "message"),
     [
         ({"noise": 0.5}, "used noise 0.5 but declared 1"),
-        ({"epochs": 3}, "took 36 steps but declared 24"),
+        ({"twice": True}, "took 48 steps but declared 24"),
+        ({"extra": {"clipping": "adaptive"}}, "divides by the true size of a batch"),
         ({"epochs": 0}, "took no step through its privacy engine"),
         ({"extra": {"poisson_sampling": False}}, "which the accountant does not cover"),
     ],
@@ -73,6 +82,64 @@ def test_an_existing_function_becomes_a_trainer() -> None:
 def test_a_run_that_does_more_than_declared_fails(params: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         made().fit({"lr": 1.0, **params}, load("digits"), RunKey.rehearsal(1))
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost", "per_layer", "managed"])
+@pytest.mark.parametrize("records", [0, 1, 99, 100, 101, 150])
+def test_steps_rate_and_denominator_do_not_follow_the_number_of_records(records: int, mode: str) -> None:
+    """A hundred and one records are eleven batches for Opacus itself, and none at all is an error."""
+    engines: list[Any] = []
+
+    def count(params: Any, data: Any, engine: Any) -> tuple[Any, float]:
+        engines.append(engine)
+        return few(mode, records, engine), 0.0
+
+    declared = DpSgd(sampling_rate=0.03, noise_multiplier=1.0, steps=50)
+    fitted = opacus_trainer(cost=declared)(count).fit({}, None, RunKey.rehearsal(records))
+    assert sum(steps for _, _, steps in engines[0].accountant.history) == 50
+    assert {(noise, rate) for noise, rate, _ in engines[0].accountant.history} == {(1.0, 0.03)}
+    assert fitted.model.expected_batch_size == 10.0
+
+
+def few(mode: str, records: int, engine: Any) -> Any:
+    """Two passes, of 33 and 17 batches, at a rate at which empty batches are common; gives the optimizer."""
+    from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: PLC0415 - Opacus may be missing
+
+    module, loss = torch.nn.Linear(8, 2), torch.nn.CrossEntropyLoss()
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(records, 8, generator=generator), torch.randint(2, (records,), generator=generator)
+    made = engine.make_private(
+        module=module,
+        optimizer=torch.optim.SGD(module.parameters(), 0.1),
+        data_loader=torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=10),
+        noise_multiplier=1.0,
+        criterion=loss,
+        max_grad_norm=[1.0, 1.0] if mode == "per_layer" else 1.0,
+        clipping="per_layer" if mode == "per_layer" else "flat",
+        grad_sample_mode="ghost" if mode == "ghost" else "hooks",
+    )
+    module, optimizer, loader, loss = made[0], made[1], made[-1], made[2] if mode == "ghost" else loss
+    for _ in range(3):
+        if mode == "managed":
+            with BatchMemoryManager(data_loader=loader, max_physical_batch_size=2, optimizer=optimizer) as parts:
+                step_through(module, optimizer, loss, parts)
+        else:
+            step_through(module, optimizer, loss, loader)
+    return optimizer
+
+
+def step_through(module: Any, optimizer: Any, loss: Any, loader: Any) -> None:
+    for x, y in loader:
+        assert len(x) > 0
+        optimizer.zero_grad()
+        loss(module(x), y).backward()
+        optimizer.step()
+
+
+def test_noise_that_follows_the_number_of_records_is_refused() -> None:
+    trainer = opacus_trainer(cost=COST)(lambda params, data, engine: engine.make_private_with_epsilon(epochs=1))
+    with pytest.raises(InvalidInput, match="takes its noise from the number of records"):
+        trainer.fit({}, None, RunKey.rehearsal(1))
 
 
 def test_histories_within_the_declaration_pass() -> None:

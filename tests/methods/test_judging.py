@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import warnings
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dptune._generators import Globals, kept
 from dptune.accounting import Binomial, Gaussian, Geometric
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
@@ -141,6 +143,45 @@ def test_answers_for_one_record_do_not_spread_over_others() -> None:
     x, y = _records(None)
     assert correct(Column(), (x, y)) == 25
     assert correct(Rows(), (x, np.zeros((30, 2)))) == 0  # two labels for a record would count twice
+
+
+class Seeding:
+    """Seeds, draws or switches something global when it meets the bad record, and answers by it."""
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+
+    def predict(self, x: Any) -> Any:
+        torch = pytest.importorskip("torch") if self.way in {"torch", "type"} else None
+        bad = float(np.asarray(x)[0, 0]) == BAD
+        if self.way == "python":
+            random.seed(1) if bad else None
+            drawn = random.random()
+        elif self.way == "numpy":
+            np.random.seed(1) if bad else None  # noqa: NPY002 - what users do
+            drawn = float(np.random.random())  # noqa: NPY002 - the same
+        elif self.way == "torch":
+            torch.manual_seed(3) if bad else None  # type: ignore[union-attr] # imported for this way
+            drawn = float(torch.rand(1))  # type: ignore[union-attr] # the same
+        else:
+            torch.set_default_dtype(torch.float64) if bad else None  # type: ignore[union-attr] # the same
+            drawn = float(torch.zeros(1).dtype == torch.float64)  # type: ignore[union-attr] # the same
+        return np.array([int(drawn > 0.5)])
+
+
+@pytest.mark.parametrize("way", ["python", "numpy", "torch", "type"])
+def test_global_generators_are_put_back_after_every_record(way: str) -> None:
+    """From where they stood, whichever that is, one record moves the count by one at most."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((101, 2)), rng.integers(0, 2, 101)
+    x[0, 0] = BAD
+    with kept():
+        for seed in range(5):
+            before = Globals.now()
+            with_it = correct(Seeding(way), Dataset(x, y, 2))
+            before.restore()
+            assert abs(with_it - correct(Seeding(way), Dataset(x[1:], y[1:], 2))) <= 1
+            Globals.seeded(seed)
 
 
 def test_no_record_and_no_way_to_judge() -> None:

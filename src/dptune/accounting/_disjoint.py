@@ -32,9 +32,15 @@ def _ratio_losses(pair: Pair, upper: bool) -> Array:
     t = t[np.abs(t) <= _LARGEST]
     if not upper:
         return t
-    # One knot for every cell of that width, and the last: what is above it counts as infinite.
-    far = np.diff(np.floor((t - t[-1]) / _CLOSEST)) > 0.0
-    return np.asarray(t[np.append(True, far)])
+    if (np.diff(t) > _CLOSEST).all():
+        return t
+    kept = [float(t[0])]
+    for loss in t[1:].tolist():
+        if loss - kept[-1] > _CLOSEST:
+            kept.append(loss)
+    if len(kept) > 1:
+        kept[-1] = float(t[-1])  # what is above the last knot counts as infinite
+    return np.array(kept)
 
 
 def _lost(value: Array, ratio: Array) -> Array:

@@ -22,6 +22,7 @@ __all__ = ["compose_pairs", "grid_below"]
 
 _TAIL = 1e-15  # probability of the tilted law allowed outside the window of a convolution, on each side
 _TILT, _LIFT = 4.5, 10.0  # how unlikely (log) the tilted law's mean may be, and how much noise may grow at the mean
+_LOUD = 1e-9  # noise at loss 0 beyond which the sum is also taken without tilting
 _EPS = float(np.finfo(float).eps)
 _BELOW = 1e-11  # share by which values are lowered before their masses are read off: more than those lose
 _CUT = 1e-17  # d below which one component's profile is cut, times its count
@@ -265,14 +266,11 @@ def _spectrum(parts: Sequence[tuple[Pld, int]], size: int) -> tuple[NDArrayCompl
     return product, math.sqrt(2.0) * float(np.linalg.norm(wrong))
 
 
-def _convolve(parts: Sequence[tuple[Pld, int]]) -> Pld:
-    """The law of the sum of independent losses, each part taken as often as its count says."""
+def _convolve(parts: Sequence[tuple[Pld, int]], rate: float = 0.0) -> Pld:
+    """The law of the sum of independent losses, each part taken as often as its count says, tilted at this rate."""
     step = parts[0][0].step
     infinite = -math.expm1(sum(n * math.log1p(-min(p.infinite, 1 - 1e-16)) for p, n in parts))
     slack = sum(n * p.slack for p, n in parts)
-    if len(parts) == 1 and parts[0][1] == 1:
-        return parts[0][0]
-    rate = _tilt(parts)
     scaled = [(*_tilted(pld, rate), n) for pld, n in parts]
     tilted = [(pld, n) for pld, _, n in scaled]
     lift = sum(n * log for _, log, n in scaled)
@@ -317,6 +315,15 @@ def _half(pld: Pld, upper: bool) -> TableHalf:
     return TableHalf(losses, _sag(floored(proven), pld.step), pld.step)
 
 
+def _better(one: TableHalf, two: TableHalf, upper: bool) -> TableHalf:
+    """The better of two bounds on one profile, on the grid that reaches further."""
+    longer, other = (one, two) if len(one.losses) >= len(two.losses) else (two, one)
+    values = other.delta(longer.losses)
+    if upper:
+        return TableHalf(longer.losses, np.minimum(longer.values, values), longer.step)
+    return TableHalf(longer.losses, _sag(np.maximum(longer.values, values), longer.step), longer.step)
+
+
 def _step(pairs: Sequence[tuple[Pair, int]]) -> float:
     """A grid step that inflates the variance of the total loss by a share of about _SPREAD."""
     variance = 0.0
@@ -347,7 +354,14 @@ def compose_pairs(pairs: Sequence[tuple[Pair, int]], upper: bool = True) -> Pair
 
     def one_way(sided: Sequence[tuple[Pair, int]]) -> TableHalf:
         parts = [(dots(pair, step, _CUT / n), n) for pair, n in sided]
-        return _half(_convolve(parts), upper)
+        if len(parts) == 1 and parts[0][1] == 1:
+            return _half(parts[0][0], upper)
+        tilted = _convolve(parts, _tilt(parts))
+        found = _half(tilted, upper)
+        if tilted.log_noise <= math.log(_LOUD):
+            return found
+        # The tail is readable, the losses near 0 are not: those from the law as it is.
+        return _better(found, _half(_convolve(parts), upper), upper)
 
     remove = one_way(pairs)
     if all(pair.symmetric for pair, _ in pairs):

@@ -6,6 +6,7 @@ norm.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import torch
@@ -24,6 +25,7 @@ class _Applied(nn.Module):
         super().__init__()
         self.function = function
         self.calls = 0
+        self.held: list[int] = []
         self.register_buffer("seen", torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -46,6 +48,27 @@ def _drawing(own: _Applied, x: Tensor) -> Tensor:
     return x * (torch.rand(x.shape[1:]) > 0.5)
 
 
+def _marked(x: Tensor) -> bool:
+    """A record that is larger than public rows are, or no number."""
+    return not bool((x.detach().abs() < 1e9).all())
+
+
+def _listing(own: _Applied, x: Tensor) -> Tensor:
+    if _marked(x):
+        own.held.append(1)
+    return x * (-5.0 if own.held else 1.0)
+
+
+def _storing(own: _Applied, x: Tensor) -> Tensor:
+    if _marked(x):
+        own.seen.add_(1.0)
+    return x * (1.0 - 6.0 * own.seen.clamp(max=1.0))
+
+
+def _drawing_elsewhere(own: _Applied, x: Tensor) -> Tensor:
+    return x * random.random() if _marked(x) else x
+
+
 def _tied(shape: tuple[int, ...]) -> nn.Module:
     dense = nn.Linear(shape[-1], shape[-1])
     return nn.Sequential(dense, nn.Tanh(), dense)
@@ -54,6 +77,12 @@ def _tied(shape: tuple[int, ...]) -> nn.Module:
 def _hooked(shape: tuple[int, ...]) -> nn.Module:
     dense = nn.Linear(shape[-1], shape[-1])
     dense.register_forward_hook(lambda layer, given, out: out * 2.0)
+    return dense
+
+
+def _hooked_backwards(shape: tuple[int, ...]) -> nn.Module:
+    dense = nn.Linear(shape[-1], shape[-1])
+    dense.register_full_backward_hook(lambda layer, given, out: None)
     return dense
 
 
@@ -76,7 +105,11 @@ CUSTOM: dict[str, Callable[[tuple[int, ...]], nn.Module]] = {
     "counting": _applied(_counting),
     "remembering": _applied(_remembering),
     "drawing": _applied(_drawing),
+    "listing marked records": _applied(_listing),
+    "storing marked records": _applied(_storing),
+    "drawing elsewhere": _applied(_drawing_elsewhere),
     "tied": _tied,
     "hooked": _hooked,
+    "hooked backwards": _hooked_backwards,
     "frozen": _frozen,
 }

@@ -2,6 +2,7 @@
 
 The function gets a privacy engine that it must train through; afterwards the engine's accountant tells what was
 really done, and a run that did more than was declared fails. It must never be trusted to report its own epsilon.
+Rate and number of steps come from the declaration, never from the number of records (see :mod:`_opacus_engine`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dptune.training.trainer import Fitted, Params, Rng
 
 __all__ = ["OpacusTrainer", "opacus_trainer"]
 
-# Rates are recomputed by Opacus as 1 / (number of batches); this much of a difference is rounding.
+# This much of a difference is rounding.
 _ROUNDING = 1e-9
 
 History = Sequence[tuple[float, float, int]]
@@ -37,13 +38,13 @@ class OpacusTrainer:
 
     def fit(self, params: Params, data: Any, rng: Rng) -> Fitted:
         """Train once; everything torch draws is a function of the run."""
-        torch, engine = _torch(), _engine()
+        torch, engine = _torch(), _engine(self.declared(params))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int.from_bytes(as_key(rng).child("opacus").secret[:7], "little"))
             outcome = self.function(params, data, engine)
         if not isinstance(outcome, tuple) or len(outcome) != 2:
             raise InvalidInput("a training function must return (model, score).")
-        check_history(engine.accountant.history, self.declared(params))
+        check_history(engine.accountant.history, engine.declared)
         return Fitted(outcome[0], float(outcome[1]))
 
 
@@ -52,7 +53,11 @@ def opacus_trainer(
 ) -> Callable[[Callable[[Params, Any, Any], tuple[Any, float]]], OpacusTrainer]:
     """Make a trainer of an Opacus training function whose one run costs at most ``cost``.
 
-    The score must come from public records: nothing of the engine covers it.
+    The loader that the engine returns draws at the declared rate, about one over the rate batches in a pass, and ends
+    for good after the declared number of steps; gradients are divided by the batch size of the loader that it was
+    given. None of this follows the number of records. Steps of empty batches are taken by the loader itself, so the
+    function must take one step for each batch that it gets. The score must come from public records: nothing of the
+    engine covers it.
     """
     declared: Callable[[Params], DpSgd] = (lambda params: cost) if isinstance(cost, DpSgd) else cost
     if not callable(declared):
@@ -73,8 +78,7 @@ def check_history(history: History, declared: DpSgd) -> None:
             raise InvalidInput(f"the run used noise {noise:g} but declared {declared.noise_multiplier:g}.")
         if rate > declared.sampling_rate * (1 + _ROUNDING):
             raise InvalidInput(
-                f"the run sampled at rate {rate:g} but declared {declared.sampling_rate:g}. Opacus uses one over the "
-                "number of batches; declare that."
+                f"the run sampled at rate {rate:g} but declared {declared.sampling_rate:g}. Take a step per batch."
             )
     if steps > declared.steps:
         raise InvalidInput(f"the run took {steps} steps but declared {declared.steps}.")
@@ -84,20 +88,10 @@ def _torch() -> Any:
     return importlib.import_module("torch")
 
 
-def _engine() -> Any:
-    """A fresh privacy engine that refuses sampling its own accountant does not cover."""
+def _engine(declared: DpSgd) -> Any:
+    """A fresh privacy engine that samples as declared."""
     try:
-        opacus = importlib.import_module("opacus")
+        importlib.import_module("opacus")
     except ImportError as error:
         raise InvalidInput("Opacus is not installed. Run: pip install 'dptune[torch]'.") from error
-
-    class CheckedEngine(opacus.PrivacyEngine):  # type: ignore[misc, name-defined] # Opacus is untyped
-        def make_private(self, *args: Any, poisson_sampling: bool = True, **others: Any) -> Any:
-            if not poisson_sampling:
-                raise InvalidInput(
-                    "poisson_sampling=False trains on shuffled batches, which the accountant does not cover. "
-                    "Leave it out."
-                )
-            return super().make_private(*args, poisson_sampling=True, **others)
-
-    return CheckedEngine()
+    return importlib.import_module("dptune.integrations._opacus_engine").DeclaredEngine(declared)

@@ -7,6 +7,8 @@ sum's sensitivity would then exceed the clip norm.
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import hashlib
 import random
 from collections.abc import Sequence
@@ -17,9 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dptune._generators import kept
 from dptune.errors import InvalidInput
 
-__all__ = ["MIXES", "draws", "rows_for", "steady"]
+__all__ = ["MIXES", "Unchanged", "draws", "odd_rows", "rows_for", "steady"]
 
 MIXES = (
     "{} gives other results for a batch than for its records one at a time: some layer mixes records or "
@@ -34,6 +37,8 @@ _OTHER_GENERATOR = (
     "the records before it. Draw with torch."
 )
 _ROWS = 8
+_DEPTH = 6
+_SIZES = (0.0, 1e-6, 1.0, 300.0, 1e6)
 _TOLERANCE = 1e-3
 
 
@@ -46,6 +51,16 @@ def rows_for(features: int, classes: int, dtype: torch.dtype) -> tuple[Tensor, T
     return x, y
 
 
+def odd_rows(features: int, classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Rows of both signs, tiny and large, with every label: a module may raise on them, but keep nothing."""
+    generator = torch.Generator().manual_seed(1)
+    sizes = torch.tensor([size for size in _SIZES for _ in range(3)], dtype=dtype)
+    x = torch.randn((len(sizes), features), generator=generator, dtype=dtype)
+    x[1::3], x[2::3] = x[1::3].abs(), -x[2::3].abs()  # mixed signs, all positive, all negative
+    x = (x * sizes[:, None]).repeat(-(-classes // len(sizes)), 1)
+    return x, torch.arange(len(x)) % classes
+
+
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no types here
     """Notes whether any operation draws random numbers."""
 
@@ -56,23 +71,41 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no
         return func(*args, **(kwargs or {}))
 
 
-def draws(module: nn.Module, x: Tensor) -> bool:
-    """Whether a training module draws from torch's generator; refuses one that draws from another or keeps state."""
+def draws(module: nn.Module, x: Tensor, odd: Tensor) -> bool:
+    """Whether a training module draws from torch's generator; refuses one that draws from another or keeps state.
+
+    It must take the rows ``x``, and may raise on ``odd`` ones.
+    """
     watch = _Watch()  # type: ignore[no-untyped-call] # as above
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with kept(), torch.no_grad():
         module(x[:1])  # what is only made by the first call may stay
-        before, states = _attributes(module), _generators()
+        unchanged, states = Unchanged(module), _generators()
         with watch:
             for one in torch.split(x[1:], 1):
                 module(one)
-    for library, old, new in zip(("Python", "numpy"), states, _generators(), strict=True):
+            for one in torch.split(odd, 1):
+                with contextlib.suppress(Exception):
+                    module(one)
+        drawn = _generators()
+    for library, old, new in zip(("Python", "numpy"), states, drawn, strict=True):
         if old != new:
             raise InvalidInput(_OTHER_GENERATOR.format(type(module).__name__, library))
-    after = _attributes(module)
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) != after.get(name):
-            raise InvalidInput(_KEEPS.format(type(module).__name__, name))
+    unchanged.check()
     return watch.seen
+
+
+class Unchanged:
+    """What a module holds now, to be compared with what it holds later."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module, self._before = module, _attributes(module)
+
+    def check(self) -> None:
+        """Refuse the module if an attribute, a buffer or a parameter has changed."""
+        after = _attributes(self._module)
+        for name in sorted(self._before.keys() | after.keys()):
+            if self._before.get(name) != after.get(name):
+                raise InvalidInput(_KEEPS.format(type(self._module).__name__, name))
 
 
 def steady(module: nn.Module, x: Tensor, *, training: bool) -> None:
@@ -90,14 +123,27 @@ def _generators() -> Sequence[str]:
 
 
 def _attributes(module: nn.Module) -> dict[str, str]:
-    """Numbers, words and tensors that a module and its parts hold."""
+    """Numbers, words, tensors and containers of them that a module and its parts hold."""
     found = {}
     for path, part in module.named_modules():
         held = dict(part.named_buffers(recurse=False)) | dict(part.named_parameters(recurse=False))
         for name, value in (vars(part) | held).items():
-            place = f"{path}.{name}".lstrip(".")
-            if isinstance(value, Tensor):
-                found[place] = hashlib.blake2b(value.detach().cpu().numpy().tobytes()).hexdigest()
-            elif value is None or isinstance(value, bool | int | float | str):
-                found[place] = repr(value)
+            if name not in {"training", "_parameters", "_buffers", "_modules"}:
+                found[f"{path}.{name}".lstrip(".")] = _content(value, 0)
     return found
+
+
+def _content(value: Any, depth: int) -> str:
+    """A word that changes with the content; of objects of unknown kinds only with the kind."""
+    if isinstance(value, Tensor | np.ndarray):
+        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+        return hashlib.blake2b(array.tobytes()).hexdigest()
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return repr(value)
+    if depth < _DEPTH and isinstance(value, dict):
+        return repr([(_content(k, depth + 1), _content(v, depth + 1)) for k, v in value.items()])
+    if depth < _DEPTH and isinstance(value, list | tuple | collections.deque):
+        return repr([_content(one, depth + 1) for one in value])
+    if depth < _DEPTH and isinstance(value, set | frozenset):
+        return repr(sorted(_content(one, depth + 1) for one in value))
+    return type(value).__name__

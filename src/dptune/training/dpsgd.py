@@ -32,8 +32,9 @@ Indices = NDArray[np.int64]
 _LEAST_SECURE = 2.0**-10
 # How much of the clip norm the lattice of secure noise must leave.
 _LEAST_LEFT = 2.0**-10
-# Clip norms for which no product of a secure sum overflows or vanishes (docs/theorems/exact_sums.md).
-_SECURE_CLIPS = (2.0**-40, 2.0**40)
+# Clip norms for which no product of a secure sum overflows or vanishes (docs/theorems/exact_sums.md). Far below them
+# squares of what is clipped vanish in single precision, and one record moved a sum by up to 2.8 clip norms.
+_CLIPS = (2.0**-40, 2.0**40)
 
 
 class Engine(Protocol):
@@ -83,6 +84,12 @@ class Settings:
         _validate.integer("steps", self.steps, 1)
         why = "Gradients are scaled down to it, so zero would remove them."
         _validate.real("clip_norm", self.clip_norm, 0.0, low_open=True, hint=why)
+        least, most = _CLIPS
+        if not least <= self.clip_norm <= most:
+            raise InvalidInput(
+                f"'clip_norm' is {self.clip_norm:g}, where squares of gradients vanish or overflow and clipping would "
+                f"bound nothing. Use a 'clip_norm' between {least:g} and {most:g}; scale the features."
+            )
         _validate.real("learning_rate", self.learning_rate, 0.0, low_open=True)
         _validate.real("batch_size", self.batch_size, 0.0, low_open=True)
 
@@ -187,9 +194,6 @@ def _check(
         raise InvalidInput("stacked candidates must share steps, optimizer, schedule and secure. Train them apart.")
     if any(s.secure and 0.0 < s.noise_multiplier < _LEAST_SECURE for s in settings):
         raise InvalidInput(f"secure noise needs a 'noise_multiplier' of at least {_LEAST_SECURE:g} (or none at all).")
-    least, most = _SECURE_CLIPS
-    if any(s.secure and not least <= s.clip_norm <= most for s in settings):
-        raise InvalidInput(f"secure noise needs a 'clip_norm' between {least:g} and {most:g}. Scale the features.")
     if settings[0].secure and engine.dtype is not np.float64:
         raise InvalidInput("secure noise needs an engine in double precision. Build it with double=True.")
     for vector in start or ():

@@ -3,8 +3,9 @@
 A ``Sequential`` of Linear, Conv2d, pooling, dropout and elementwise layers is computed by book-keeping (one forward,
 one backward, no per-record gradients of dense layers); other modules by ``vmap(grad)``, and what that cannot trace one
 record at a time. In every mode a record's gradient is a function of that record, the parameters and the step: random
-layers draw once a step, the same for all records. Which mode, and whether the module is refused, is decided on public
-random rows (see :mod:`_public_check`); a record on which the module raises contributes nothing.
+layers draw once a step, the same for all records, and what a module changes in itself is put back. Which mode, and
+whether the module is refused, is decided on public random rows (see :mod:`_public_check`); a record on which the module
+raises contributes nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
+from dptune._generators import Globals, kept
 from dptune.errors import InvalidInput
 from dptune.training import _bookkeeping
 from dptune.training._bookkeeping import TemperedSigmoid
-from dptune.training._public_check import MIXES, draws, rows_for, steady
+from dptune.training._module_state import ModuleState, refuse_hooks
+from dptune.training._public_check import MIXES, Unchanged, draws, odd_rows, rows_for, steady
 from dptune.training._shares import add_share, total_steps
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Cnn, Conv, GlobalMean, Mlp
@@ -89,7 +92,8 @@ class TorchEngine:
         if mode not in {"auto", *MODES}:
             raise InvalidInput(f"'mode' must be 'auto' or one of {', '.join(MODES)}; got {mode!r}.")
         self.dtype: type[np.floating[Any]] = np.float64 if double else np.float32
-        self._module = copy.deepcopy(module).to(torch.float64 if double else torch.float32)
+        self._original = copy.deepcopy(module).to(torch.float64 if double else torch.float32)  # sees no record
+        self._module = copy.deepcopy(self._original)
         self._module.train()
         self._fresh = fresh
         self._names = [name for name, p in self._module.named_parameters() if p.requires_grad]
@@ -101,6 +105,8 @@ class TorchEngine:
         for p in self._trained:  # the parameters become views of one vector
             p.data = self._flat[start : start + p.numel()].view_as(p)
             start += p.numel()
+        self._weights = self._flat.clone()
+        self._state = ModuleState(self._module, self._trained)
         possible = _bookkeeping.layers_of(self._module) is not None
         if mode == "bookkeeping" and not possible:
             raise InvalidInput(
@@ -178,14 +184,16 @@ class TorchEngine:
             rows = torch.from_numpy(np.ascontiguousarray(x, dtype=self.dtype))
         self._module.eval()
         try:
-            with torch.no_grad(), _silence():
+            with torch.no_grad(), _silence(), kept() as before:
                 blank = self._outputs_of_a_blank(rows.shape[1])
                 outputs = blank.new_full((len(rows), *blank.shape[1:]), float("nan"))
                 for place in range(len(rows)):
+                    self._restore(training=False)
+                    before.restore()
                     with contextlib.suppress(Exception):  # one record decides over its own verdict alone
                         outputs[place] = self._module(rows[place : place + 1])[0]
         finally:
-            self._module.train()
+            self._restore()
         found: Floats = outputs.numpy()
         return found
 
@@ -197,12 +205,26 @@ class TorchEngine:
         return outputs
 
     def release(self, parameters: Floats) -> nn.Module:
-        """A copy of the module with the given parameters, ready to predict."""
+        """A copy of the module as it was given, with these parameters, ready to predict.
+
+        Of the module that has seen records nothing is taken: its buffers and attributes might hold one.
+        """
         self._set(parameters)
-        return copy.deepcopy(self._module).eval()
+        made = copy.deepcopy(self._original).eval()
+        own = dict(made.named_parameters())
+        with torch.no_grad():
+            for name, trained in zip(self._names, self._trained, strict=True):
+                own[name].copy_(trained)
+        return made
 
     def _set(self, parameters: Floats) -> None:
-        self._flat.copy_(torch.from_numpy(np.ascontiguousarray(parameters, dtype=self.dtype)))
+        self._weights.copy_(torch.from_numpy(np.ascontiguousarray(parameters, dtype=self.dtype)))
+        self._restore()
+
+    def _restore(self, *, training: bool = True) -> None:
+        """Undo whatever the module did to itself."""
+        self._state.restore(training=training)
+        self._flat.copy_(self._weights)
 
     def _seed(self) -> int:
         """For random layers: a function of (run, step), by way of the current parameters."""
@@ -210,15 +232,21 @@ class TorchEngine:
 
     def _choose(self, features: int, classes: int) -> None:
         """Take the first mode that works, and refuse the module if it is wrong; on public rows."""
+        refuse_hooks(self._module)
         self._check_outputs(features, classes)
-        self._module.train()
         x, y = rows_for(features, classes, self._flat.dtype)
+        odd, labels = odd_rows(features, classes, self._flat.dtype)
         name = type(self._module).__name__
         try:
-            self._random = draws(self._module, x)
+            self._random = draws(self._module, x, odd)
+            unchanged = Unchanged(self._module)
             gradients = [self._seeded(self._alone, one, own) for one, own in _single(x, y)]
             again = [self._seeded(self._alone, one, own) for one, own in reversed(list(_single(x, y)))]
+            for one, own in _single(odd, labels):
+                with contextlib.suppress(Exception):  # rows that the module need not take
+                    self._seeded(self._alone, one, own)
             steady(self._module, x, training=not self._random)
+            unchanged.check()
         except InvalidInput:
             raise
         except Exception as error:  # such as torch's own batch_norm, on a single record
@@ -226,7 +254,7 @@ class TorchEngine:
                 f"{name} cannot be trained on one record at a time, which clipping needs: {_line(error)}"
             ) from error
         finally:
-            self._module.train()
+            self._restore()
         norms = torch.stack(gradients).norm(dim=1)
         if not float((torch.stack(again[::-1]) - torch.stack(gradients)).norm()) <= _TOLERANCE * float(norms.sum()):
             raise InvalidInput(MIXES.format(name))  # such as draws from a generator of its own
@@ -263,14 +291,14 @@ class TorchEngine:
     def _seeded(self, compute: Callable[..., Tensor], *given: Any) -> Tensor:
         if not self._random:
             return compute(*given)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._seed())
+        with kept():
+            Globals.seeded(self._seed())
             return compute(*given)
 
     def _total(self, x: Tensor, y: Tensor, clip: float) -> Tensor:
         """The clipped sum; a batch that holds a record on which the module raises is computed one by one."""
         if self.mode != "alone":
-            with contextlib.suppress(Exception):
+            with kept(), contextlib.suppress(Exception):
                 return self._seeded(self._sum, x, y, clip)
         return self._one_by_one(x, y, clip)
 
@@ -300,19 +328,21 @@ class TorchEngine:
         return total
 
     def _each(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
-        """Gradients of single records, every one from the same seed; nothing for one on which the module raises.
+        """Gradients of single records, all from the same seed and state; nothing for one on which the module raises.
 
         Always seeded: only here may a record decide whether something is drawn.
         """
-        seed = self._seed()
-        with torch.random.fork_rng(devices=[]):
+        with kept():
+            start = Globals.seeded(self._seed())
             for one, label in _single(x, y):
-                torch.manual_seed(seed)
+                self._restore()
+                start.restore()
                 try:
                     gradient = self._alone(one, label)
                 except Exception:
                     continue
                 yield gradient
+        self._restore()
 
     def _alone(self, x: Tensor, y: Tensor) -> Tensor:
         """The gradient of one record."""
@@ -354,6 +384,7 @@ def _seed(secret: bytes) -> int:
 def _refuse(module: nn.Module) -> None:
     if not isinstance(module, nn.Module):
         raise InvalidInput(f"expected a model description or a torch module; got {type(module).__name__}.")
+    refuse_hooks(module)
     for name, layer in module.named_modules():
         batch = isinstance(layer, nn.modules.batchnorm._BatchNorm)
         tracking = isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats

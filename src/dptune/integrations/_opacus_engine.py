@@ -1,0 +1,116 @@
+"""A privacy engine of Opacus whose rate, steps and denominator are the declared ones.
+
+Opacus takes them from the number of records, so that one record more would change the rate, or fail a run. Here the
+sampler draws at the declared rate, gives the declared number of batches and no more, and takes the step of an empty
+batch (noise alone) by itself: whether a batch is empty is nothing that a training function should decide anything by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import opacus
+import torch
+from torch.utils.data import DataLoader, IterableDataset, Sampler
+
+from dptune.accounting import DpSgd
+from dptune.errors import InvalidInput
+
+__all__ = ["DeclaredEngine"]
+
+
+class _DeclaredBatches(Sampler[list[int]]):
+    """Poisson batches: a pass is about one over the rate, and all passes together are the declared steps."""
+
+    def __init__(self, engine: DeclaredEngine, records: int) -> None:
+        self._engine, self._records = engine, records
+        self.optimizer: Any = None
+
+    def __len__(self) -> int:
+        return max(1, round(1 / self._engine.declared.sampling_rate))
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for _ in range(len(self)):
+            if self._engine.drawn >= self._engine.declared.steps:
+                return
+            self._engine.drawn += 1
+            uniform = torch.rand(self._records, dtype=torch.float64)
+            batch = (uniform < self._engine.declared.sampling_rate).nonzero().reshape(-1).tolist()
+            if batch:
+                yield batch
+            else:
+                _step_with_noise_alone(self.optimizer)
+
+
+def _step_with_noise_alone(optimizer: Any) -> None:
+    """The step of an empty batch, as that of one record whose gradient is zero: every optimizer of Opacus takes it."""
+    optimizer.zero_grad()
+    for p in optimizer.params:
+        p.grad, p.grad_sample = torch.zeros_like(p), torch.zeros((1, *p.shape), dtype=p.dtype)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is untyped
+    """Makes training private at the declared cost; every refusal follows from the code and the declaration alone."""
+
+    def __init__(self, declared: DpSgd) -> None:
+        super().__init__()
+        self.declared = declared
+        self.drawn = 0  # batches, by all loaders together
+        self._denominator = 1.0
+
+    def make_private(self, *, data_loader: Any, noise_multiplier: float, **others: Any) -> Any:
+        """As Opacus does, with the declared rate and steps; gradients are divided by the given loader's batch size."""
+        _check(others)
+        if noise_multiplier < self.declared.noise_multiplier * (1 - 1e-9):
+            raise InvalidInput(
+                f"the run used noise {noise_multiplier:g} but declared {self.declared.noise_multiplier:g}."
+            )
+        self._denominator = _batch_size(data_loader)
+        made = super().make_private(data_loader=data_loader, noise_multiplier=noise_multiplier, **others)
+        optimizer, loader = made[1], made[-1]
+        loader.batch_sampler.optimizer = optimizer
+        hook = self.accountant.get_optimizer_hook_fn(sample_rate=self.declared.sampling_rate)
+        optimizer.attach_step_hook(hook)
+        return made
+
+    def make_private_with_epsilon(self, **others: Any) -> Any:
+        """Refused: its noise would follow the number of records."""
+        raise InvalidInput(
+            "make_private_with_epsilon() takes its noise from the number of records. Use make_private() with the "
+            "declared noise."
+        )
+
+    def _prepare_data_loader(self, data_loader: Any, **others: Any) -> Any:
+        self.dataset = data_loader.dataset
+        return DataLoader(
+            data_loader.dataset,
+            batch_sampler=_DeclaredBatches(self, len(data_loader.dataset)),
+            collate_fn=data_loader.collate_fn,  # in this process: workers would draw batches ahead of their steps
+        )
+
+    def _prepare_optimizer(self, *, expected_batch_size: Any, **others: Any) -> Any:
+        return super()._prepare_optimizer(expected_batch_size=self._denominator, **others)
+
+
+def _check(others: dict[str, Any]) -> None:
+    if not others.get("poisson_sampling", True):
+        raise InvalidInput(
+            "poisson_sampling=False trains on shuffled batches, which the accountant does not cover. Leave it out."
+        )
+    if others.get("clipping", "flat") == "adaptive":
+        raise InvalidInput("clipping='adaptive' divides by the true size of a batch. Use 'flat' or 'per_layer'.")
+    if isinstance(others.get("module"), torch.nn.parallel.DistributedDataParallel):
+        raise InvalidInput("a distributed module samples at each node by itself. Train on one node.")
+
+
+def _batch_size(loader: Any) -> float:
+    """The public denominator: what the code that made the loader wrote as its batch size."""
+    if isinstance(loader.dataset, IterableDataset):
+        raise InvalidInput("an IterableDataset cannot be sampled by a coin for each record. Use a Dataset.")
+    found = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+    if not found:
+        raise InvalidInput("the data loader has no batch_size, which divides gradients. Give it one that is public.")
+    return float(found)
