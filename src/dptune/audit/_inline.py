@@ -139,13 +139,18 @@ class StackedSession(InlineSession):
         ]
 
 
+def begin(plan: Plan, randomness: Randomness) -> Search:
+    """The search of a plan, as the sealed runner begins it."""
+    return plan.start(randomness)
+
+
 @dataclass(frozen=True)
 class Runner:
     """How a run is driven; a mutated runner replaces one of its parts."""
 
     session: Callable[..., InlineSession] = InlineSession
-    start: Callable[[Plan, Randomness], Search] = Plan.start
-    resume: Callable[[Plan, Randomness], Search] = Plan.start
+    start: Callable[[Plan, Randomness], Search] = begin
+    resume: Callable[[Plan, Randomness], Search] = begin
 
     def run(
         self, plan: Plan, trainer: Any, data: Any, randomness: Randomness, lives: int = _FOREVER
