@@ -8,6 +8,7 @@ paper's formula is false (Poisson with mean below 1) the sound form stands in it
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from functools import lru_cache
@@ -104,7 +105,14 @@ def _curve(  # noqa: PLR0911 - one return for each mechanism
 
 def _accounted(event: object, count: int, orders: Orders) -> Array:
     accountant = RdpAccountant(list(orders))
-    accountant.compose(event, count)
+    # It warns on standard error of orders that it leaves out; an infinite divergence says the same.
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        accountant.compose(event, count)
+    finally:
+        logger.setLevel(level)
     return np.asarray(accountant.rdp, dtype=float)
 
 
