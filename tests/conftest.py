@@ -9,6 +9,7 @@ filled with ``--poison``, and where the benchmark files are, if they are there.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 for _name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "LINES"):
     os.environ.pop(_name, None)
 os.environ.update(COLUMNS="80", TERM="xterm", LC_ALL="C.UTF-8")
+# A shell that starts us in the background lets us ignore Ctrl-C, and every process that we start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Processes that tests start find this tree, and the tests' toys, wherever they are started.
 _PLACES = [str(_ROOT), str(_ROOT / "src"), os.environ.get("PYTHONPATH", "")]
 os.environ["PYTHONPATH"] = os.pathsep.join(place for place in _PLACES if place)

@@ -8,6 +8,7 @@ paper's formula is false (Poisson with mean below 1) the sound form stands in it
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from functools import lru_cache
@@ -103,11 +104,18 @@ def _accounted(base: Laplace | DpSgd, orders: Orders) -> Array:
     from dp_accounting.rdp import RdpAccountant  # noqa: PLC0415 - the same
 
     accountant = RdpAccountant(list(orders))
-    if isinstance(base, Laplace):
-        accountant.compose(dp_event.LaplaceDpEvent(base.noise_multiplier))
-    else:
-        noise = dp_event.GaussianDpEvent(base.noise_multiplier)
-        accountant.compose(dp_event.PoissonSampledDpEvent(base.sampling_rate, noise), base.steps)
+    # It warns on standard error of orders that it leaves out; an infinite divergence says the same.
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        if isinstance(base, Laplace):
+            accountant.compose(dp_event.LaplaceDpEvent(base.noise_multiplier))
+        else:
+            noise = dp_event.GaussianDpEvent(base.noise_multiplier)
+            accountant.compose(dp_event.PoissonSampledDpEvent(base.sampling_rate, noise), base.steps)
+    finally:
+        logger.setLevel(level)
     return np.asarray(accountant.rdp, dtype=float)
 
 
