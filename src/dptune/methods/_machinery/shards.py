@@ -8,6 +8,7 @@ most 2^20 and a private validation record by at most k (2^20 / M + 1): exact int
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -108,9 +109,9 @@ class ChoicePlan(Plan):
             raise InvalidInput("The final training of this method sees every record; plan again.")
 
     @property
+    @abstractmethod
     def choice(self) -> Cost:
         """The cost of the choice alone."""
-        raise NotImplementedError(f"{type(self).__name__} says what its choice costs.")
 
     @property
     def space(self) -> Candidates:
