@@ -1,13 +1,23 @@
-"""The core installs and works in a clean environment that has neither torch, nor ray, nor flwr."""
+"""The core installs and works in a clean environment that has neither torch, nor ray, nor flwr.
+
+The real installation takes a network and half a minute (``make test-all``). The default suite holds what the code
+imports against what ``pyproject.toml`` declares, and runs the core where nothing else can be imported.
+"""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import venv
+from importlib.metadata import packages_distributions
 from pathlib import Path
+
+import pytest
 
 _ROOT = Path(__file__).parents[1]
 _CHECK = """
@@ -29,6 +39,7 @@ def _run(*command: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_core_works_in_a_clean_environment(tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=True)
     binaries = tmp_path / "env" / "bin"
@@ -39,6 +50,63 @@ def test_the_core_works_in_a_clean_environment(tmp_path: Path) -> None:
     assert 4.37 < found["epsilon"] < 8.0
     options = ["--epsilon", "3", "--delta", "1e-5", "--rate", ".1", "--steps", "10", "--runs", "geometric:3"]
     planned = json.loads(_run(str(binaries / "dptune"), "plan", *options, "--json", folder=tmp_path))
+    assert 2.9 < planned["epsilon"] <= 3.0
+
+
+def _declared() -> tuple[set[str], set[str]]:
+    """The packages that the core needs, and all of them, in normal form."""
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
+    extras = [one for name, those in project["optional-dependencies"].items() if name != "dev" for one in those]
+    return _names(project["dependencies"]), _names(project["dependencies"] + extras)
+
+
+def _names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[^\w.-]", one, maxsplit=1)[0].lower().replace("_", "-") for one in requirements}
+
+
+def _imported() -> set[str]:
+    """The modules of others that the sources import anywhere."""
+    found = set()
+    for path in (_ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+            found |= {name.split(".")[0] for name in names}
+    return found - set(sys.stdlib_module_names) - {"dptune"}
+
+
+def test_what_is_imported_is_declared() -> None:
+    _, declared = _declared()
+    owners = packages_distributions()
+    for module in _imported():
+        names = {name.lower().replace("_", "-") for name in owners.get(module, [module])}
+        assert names & (declared | {"cloudpickle", "joblib"}), (
+            f"{module} is imported and not declared"
+        )  # scikit-learn's
+
+
+_ALONE = """
+import sys
+from importlib.metadata import packages_distributions
+class Others:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in blocked:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+blocked = set(sys.argv.pop(1).split(","))
+sys.meta_path.insert(0, Others())
+from dptune.cli import main
+main()
+"""
+
+
+def test_the_core_works_without_any_extra() -> None:
+    core, declared = _declared()
+    owners = packages_distributions()
+    blocked = {module for module, names in owners.items() if {name.lower() for name in names} & (declared - core)}
+    assert {"torch", "ray", "flwr"} <= blocked
+    options = ["--epsilon", "3", "--delta", "1e-5", "--rate", ".1", "--steps", "10", "--runs", "geometric:3", "--json"]
+    command = [sys.executable, "-c", _ALONE, ",".join(sorted(blocked)), "plan", *options]
+    planned = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert 2.9 < planned["epsilon"] <= 3.0
 
 

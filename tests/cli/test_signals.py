@@ -23,7 +23,7 @@ JOB = """
 name = "digits"
 validation = "test"
 [model]
-steps = 200
+steps = 20
 batch_size = 128
 [space]
 learning_rate = {low = 0.1, high = 10.0, log = true}

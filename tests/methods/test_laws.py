@@ -394,6 +394,8 @@ class Sums:
 
 
 class Seen:
+    judges_each_record_alone = True  # it does
+
     def __init__(self, data: Any) -> None:
         self.data = data
 
@@ -456,7 +458,7 @@ class Split(Sums):
     """Candidate 0 gets every record right, candidate 1 all but those that are 1."""
 
     def fit(self, params: dict[str, Any], data: Any, rng: Any) -> tuple[Any, float]:
-        return Judged(lambda held: (held == 0) | (params["x"] == 0)), math.nan
+        return Alone(lambda held: (held == 0) | (params["x"] == 0)), math.nan
 
 
 def test_the_winner_by_private_scores_has_the_law_of_two_noisy_counts() -> None:
@@ -482,13 +484,19 @@ def test_the_winner_by_private_scores_has_the_law_of_two_noisy_counts() -> None:
 
 
 class Judged:
-    """A model that judges every record by itself."""
+    """A model that is asked about every record by itself."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
 
     def correct(self, data: Any) -> Any:
         return self.answer(data)
+
+
+class Alone(Judged):
+    """One that may be asked about all of them at once."""
+
+    judges_each_record_alone = True
 
 
 @pytest.mark.parametrize(

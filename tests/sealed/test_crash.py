@@ -32,13 +32,13 @@ SCRIPT = textwrap.dedent("""
     import sys
     from pathlib import Path
     from tests.sealed import toy
-    from tests.sealed.toy import DATA, toy_plan
+    from tests.sealed.toy import DATA, Inline, toy_plan
     from dptune.executors import Processes
     from dptune.sealed import Randomness, resume, run
     out, ledger, seconds, trials = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
     workers, kind = int(sys.argv[5]), getattr(toy, sys.argv[6])
     Randomness.fresh = classmethod(lambda cls: cls(b"crash" + bytes(27)))
-    trainer, executor = kind(seconds=seconds), Processes(workers)
+    trainer, executor = kind(seconds=seconds), Processes(workers) if workers else Inline()
     if (out / "vault").exists():
         resume(out, trainer, DATA, executor=executor)
     else:
@@ -176,7 +176,9 @@ POINTS = [
 def test_a_kill_at_every_step_of_the_order(
     tmp_path: Path, undisturbed: Callable[[int], Path], name: str, when: str, kind: str
 ) -> None:
-    """A process that dies exactly there is continued to the same end, with one charge."""
+    """A process that dies exactly there is continued to the same end, with one charge. It has workers where trainings
+    are under way; those kills of it are theirs too."""
+    workers = int(name in ("Vault.begin", "Vault.finish"))
     ledger = Ledger.create(tmp_path / "h.ledger")
     ledger.add("icu", 10.0, 1e-5)
     owner, attribute = name.split(".")
@@ -193,10 +195,10 @@ def test_a_kill_at_every_step_of_the_order(
         setattr({target}, "{attribute}", deadly)
     """)
     out = tmp_path / "run"
-    command = [sys.executable, "-c", fault + SCRIPT, str(out), str(ledger.path), "0", "3", "1", kind]
+    command = [sys.executable, "-c", fault + SCRIPT, str(out), str(ledger.path), "0", "3", str(workers), kind]
     assert subprocess.run(command, check=False, capture_output=True).returncode == -signal.SIGKILL
     assert ledger.status("icu").charges == (0 if name == "Vault.create" else 1)
-    process = _start(out, ledger.path, 0.0, 3, kind=kind)
+    process = _start(out, ledger.path, 0.0, 3, workers, kind)
     _, errors = process.communicate()
     assert process.returncode == 0, errors.decode()
     assert ledger.status("icu").charges == 1

@@ -14,8 +14,10 @@ import pytest
 from tests.sealed.toy import DATA, Inline, ToyTrainer, cut_off, toy_plan
 
 from dptune.errors import InvalidInput
-from dptune.sealed import Ledger, Release, _clock, _loop, resume, run
+from dptune.executors import Work
+from dptune.sealed import Ledger, Randomness, Release, Vault, _clock, _loop, resume, run
 from dptune.sealed._clock import Deadline
+from dptune.sealed._loop import Loop
 
 HOUR = 3600.0
 
@@ -91,6 +93,13 @@ def test_a_time_that_is_kept_is_stated(tmp_path: Path, ledger: Ledger, clocks: C
     )
     for path in (release.path, *release.path.iterdir(), tmp_path / "run"):
         assert path.stat().st_mtime == pytest.approx(moment.timestamp(), abs=1e-3)
+
+
+def test_the_machines_own_clocks_are_waited_for(tmp_path: Path) -> None:
+    vault = Vault.create(tmp_path / "vault", {}, Randomness.rehearsal(1))
+    moment = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=0.3)
+    Loop(vault, Inline().open(Work(ToyTrainer(), DATA, bytes(32), vault.path))).wait_until(Deadline.of(moment))
+    assert datetime.datetime.now(datetime.UTC) >= moment
 
 
 def test_a_clock_that_is_set_forward_brings_nothing_forward(

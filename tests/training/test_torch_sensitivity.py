@@ -7,6 +7,8 @@ batch, a record that is inserted moves all that come after it.
 
 from __future__ import annotations
 
+import copy
+import functools
 from typing import Any
 
 import pytest
@@ -99,6 +101,7 @@ class Tokens(nn.Module):
         return self.last(self.table(x.abs().clamp(max=49.0).long()).mean(1))
 
 
+@functools.cache
 def supported() -> dict[str, nn.Module]:
     torch.manual_seed(0)
     known = [*_bookkeeping._PLAIN, *_bookkeeping._MASKS]
@@ -133,7 +136,7 @@ def supported() -> dict[str, nn.Module]:
 @pytest.mark.parametrize("mode", ["auto", "vmap", "alone", "secure"])
 @pytest.mark.filterwarnings("ignore:.*enable_nested_tensor:UserWarning")
 def test_engine_b(name: str, mode: str) -> None:
-    module, sums = supported()[name], secure if mode == "secure" else fast
+    module, sums = copy.deepcopy(supported()[name]), secure if mode == "secure" else fast
     chosen, data = "auto" if mode == "secure" else mode, records(FEATURES, CLASSES)
     if mode == "vmap" and name in {"untraceable", "gru"}:
         with pytest.raises(InvalidInput, match="no per-record gradients"):
