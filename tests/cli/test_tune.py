@@ -333,7 +333,7 @@ def test_a_continuous_sampling_rate_under_a_line(
     assert any("one Renyi line" in sentence for sentence in shown["assumptions"])
     price = _json(capsys, "price", "--plan", str(tmp_path / "run" / "release" / "plan.json"))
     assert price["epsilon"] == shown["epsilon"]
-    line = json.loads((tmp_path / "run" / "release" / "plan.json").read_text())["settings"]["base"]["line"]
+    line = json.loads((tmp_path / "run" / "release" / "plan.json").read_text())["settings"]["tuning"]["base"]["line"]
     base = {"rate": shown["params"]["sampling_rate"], "noise": shown["params"]["noise_multiplier"]}
     accountant = RdpAccountant(line["orders"])
     step = dp_event.PoissonSampledDpEvent(base["rate"], dp_event.GaussianDpEvent(base["noise"]))

@@ -6,6 +6,7 @@ import contextlib
 import queue
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -124,7 +125,7 @@ def test_who_says_too_little_is_sent_away_after_a_while(said: bytes) -> None:
 def test_dripping_does_not_move_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time for all bytes counts, not that since the last one."""
     now = iter(range(0, 100_000, 3))
-    monkeypatch.setattr(_link, "time", SimpleNamespace(monotonic=lambda: float(next(now))))
+    monkeypatch.setattr(_link, "time", SimpleNamespace(monotonic=lambda: float(next(now)), sleep=time.sleep))
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(b"ab")

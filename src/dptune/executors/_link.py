@@ -189,7 +189,8 @@ class Door:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, 0), family=family, backlog=strangers)
         self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def _accept(self) -> None:
         self._listener.settimeout(0.5)
@@ -246,3 +247,4 @@ class Door:
             _hang_up(one)
         for link in links:
             link.hang_up()
+        self._accepting.join()  # it closes the listener; it wakes up by itself twice a second

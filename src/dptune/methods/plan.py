@@ -27,7 +27,7 @@ from dptune.spaces import Candidates, Domain
 __all__ = ["Budget", "Method", "Plan", "known_methods", "plan_from_json"]
 
 _KINDS: dict[str, type[Plan]] = {}
-_EDITED = "it was edited, or made by another version. Plan again; nothing was charged."
+_EDITED = "it was edited, or made by another version. Plan again."
 
 
 class Method(Protocol):

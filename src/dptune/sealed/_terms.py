@@ -119,12 +119,14 @@ class Terms:
 
 
 def terms_of(vault: Vault) -> Terms:
+    advice = "Restore the run folder from a backup."
     try:
-        facts = vault.facts()
-        stored = facts["terms"]
+        stored = vault.facts()["terms"]
         return Terms(**{**stored, "plan": plan_from_json(stored["plan"])})
-    except (KeyError, TypeError, ValueError, InvalidInput):
-        raise Corrupt(f"The vault in {vault.path.parent} is damaged. Restore the run folder from a backup.") from None
+    except InvalidInput as error:  # a plan is public, and so is what is wrong with it
+        raise Corrupt(f"The vault in {vault.path.parent} is damaged. {error} {advice}") from None
+    except (KeyError, TypeError, ValueError):
+        raise Corrupt(f"The vault in {vault.path.parent} is damaged. {advice}") from None
 
 
 def preflight(plan: Plan, trainer: Any, data: Any) -> None:
