@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -118,7 +119,14 @@ def test_compare_lists_every_method_within_the_budget() -> None:
     assert by_name["noisy best"].top > by_name["threshold, sparse"].top > by_name["threshold, rounds"].top - 0.05
 
 
-def test_the_command_prints_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_both_ways(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[Any] = []
+
+    def once(*given: Any, **named: Any) -> Any:
+        computed.append(computed[0] if computed else compare(*given, **named))
+        return computed[0]
+
+    monkeypatch.setattr(sys.modules["dptune.cli.compare"], "compare_methods", once)
     app = typer.Typer()
     app.command()(command)
     options = ["--epsilon", "3", "--delta", "1e-5", "--steps", "100", "--candidates", "10", "--votes", "2"]
