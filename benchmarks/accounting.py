@@ -23,8 +23,8 @@ from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_repeat_and_sel
 
 from dptune.accounting import Cost, DpSgd, Gaussian, Geometric, Logarithmic, NegativeBinomial, Poisson, Runs, select
 from dptune.accounting._hull import hull_half
-from dptune.accounting._renyi import ORDERS, base_curve
 from dptune.accounting.cost import operand
+from dptune.accounting.renyi import ORDERS, base_curve
 
 DELTA = 1e-5
 BASES: list[tuple[str, Cost]] = [

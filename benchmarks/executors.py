@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from dptune import Budget, Choice, Cost, Float, Poisson, RandomStopping, Space, run
 from dptune.executors import Processes
 from dptune.methods.plan import Plan
-from dptune.sealed import Randomness, read_vault
+from dptune.randomness import Randomness
+from dptune.sealed import read_vault
 from dptune.training import Dataset, DpSgdTrainer, Settings, load, softmax
 from dptune.training._compiled import kernel
 from dptune.training.models import adult_mlp

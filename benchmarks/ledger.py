@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from dptune.accounting import Gdp
-from dptune.sealed import Ledger
-from dptune.sealed._chain import Chain, make_key
-from dptune.sealed.filter import Filter
+from dptune.accounting.filter import Filter
+from dptune.ledgers import Ledger
+from dptune.ledgers._chain import Chain, make_key
 
 EPSILON, DELTA, TIME = 3.0, 1e-5, "2030-01-01T00:00:00+00:00"
 

@@ -29,8 +29,8 @@ from dptune.accounting import (
     select_adaptive,
 )
 from dptune.accounting import literature as lit
-from dptune.accounting._selected import _roc_points, three_blocks
 from dptune.accounting.cost import lower_pair
+from dptune.accounting.selected import roc_points, three_blocks
 
 DELTA = 1e-5
 TOLERANCE = 1e-6
@@ -59,7 +59,7 @@ def blocks_epsilon(base: Cost, runs: Runs, above: float) -> float:
     pair = lower_pair(base, DELTA)
     best = 0.0
     for directed in [pair] if pair.symmetric else [pair, pair.flip()]:
-        q, p = _roc_points(directed)
+        q, p = roc_points(directed)
 
         def excess(e: float, q: object = q, p: object = p) -> float:
             return three_blocks(q, p, runs, e) - DELTA  # type: ignore[arg-type]  # arrays, bound early

@@ -37,7 +37,8 @@ from unittest import mock
 
 import numpy as np
 
-from dptune.training import Mlp, RunKey, Settings, descend, engine_for, load, noise, numpy_engine, optimizers, softmax
+from dptune.randomness import Randomness
+from dptune.training import Mlp, Settings, descend, engine_for, load, noise, numpy_engine, optimizers, softmax
 from dptune.training._compiled import kernel
 from dptune.training.datasets import Dataset, data_root
 from dptune.training.dpsgd import Engine
@@ -84,7 +85,7 @@ def task(name: str) -> Task:
 def ours(task: Task, engine: Engine, *, stack: int, secure: bool = False, pure: bool = False) -> Runner:
     """Seconds (processor, wall) per step and candidate of our loop."""
     rate = BATCH / len(task.data)
-    keys = [RunKey.fresh() for _ in range(stack)]
+    keys = [Randomness.fresh() for _ in range(stack)]
 
     def run(steps: int) -> tuple[float, float]:
         settings = [replace(BASE, sampling_rate=rate, steps=steps, secure=secure)] * stack
@@ -149,7 +150,7 @@ def noise_alone(kind: Any, dimension: int) -> Runner:
     """Seconds (processor, wall) that the noise takes of every step."""
 
     def run(steps: int) -> tuple[float, float]:
-        source = kind(RunKey.fresh(), dimension)
+        source = kind(Randomness.fresh(), dimension)
         total = np.zeros(dimension, np.float64 if kind is SecureNoise else np.float32)
         wall, processor = time.perf_counter(), time.process_time()
         for step in range(steps):

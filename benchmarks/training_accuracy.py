@@ -43,11 +43,11 @@ from scipy import stats
 
 from dptune.accounting import DpSgd
 from dptune.accounting.calibrate import calibrate_noise
+from dptune.randomness import Randomness
 from dptune.training import (
     DpSgdTrainer,
     Mlp,
     Momentum,
-    RunKey,
     Settings,
     Split,
     descend,
@@ -70,7 +70,7 @@ def features(split: Split) -> Split:
     return Split(*(part.map(oriented_gradients) for part in split))
 
 
-def accuracy(model: Any, split: Split, settings: Settings, key: RunKey) -> float:
+def accuracy(model: Any, split: Split, settings: Settings, key: Randomness) -> float:
     """Test accuracy of one run of ours."""
     engine = engine_for(model, double=settings.secure)
     end = descend(engine, split.train, [settings], [key])[0]
@@ -114,7 +114,7 @@ def job(model: Any, split: Split, settings: Settings, seed: int) -> tuple[float,
     """One run in a worker, ours if ``seed`` is negative: test accuracy and processor time."""
     begin = time.process_time()
     if seed < 0:
-        value = accuracy(model, split, settings, RunKey.fresh())
+        value = accuracy(model, split, settings, Randomness.fresh())
     else:
         value = opacus_accuracy(model, split, settings, seed)
     return value, time.process_time() - begin
@@ -211,7 +211,7 @@ def table(seeds: int, names: list[str], chosen: str) -> None:
         for epsilon in (1.0, 2.0, 4.0):
             run = replace(settings, noise_multiplier=noise_for(settings, epsilon))
             begin = time.process_time()
-            values = [accuracy(model, part, run, RunKey.fresh()) for _ in range(seeds)]
+            values = [accuracy(model, part, run, Randomness.fresh()) for _ in range(seeds)]
             spent += time.process_time() - begin
             cells.append(f"{np.mean(values):.4f}")
         print(f"| {name}: {label} | {' | '.join(cells)} | {spent / (3 * seeds):.1f} |", flush=True)
@@ -231,7 +231,7 @@ def secure(seeds: int) -> None:
         )
         fast, slow = [], []
         for _ in range(seeds):
-            key = RunKey.fresh()
+            key = Randomness.fresh()
             fast.append(accuracy(model, part, settings, key))
             slow.append(accuracy(model, part, replace(settings, secure=True), key))
         gaps = np.subtract(slow, fast)
@@ -265,7 +265,7 @@ def choose(seeds: int) -> None:
         means = {}
         for rate in GRID:
             job = partial(accuracy, model, part, replace(run, learning_rate=rate))
-            means[rate] = float(np.mean([job(RunKey.fresh()) for _ in range(seeds)]))
+            means[rate] = float(np.mean([job(Randomness.fresh()) for _ in range(seeds)]))
         found = max(GRID, key=lambda rate: (means[rate], -rate))
         listed = ", ".join(f"{rate:g}: {value:.4f}" for rate, value in means.items())
         print(f"{label}: {found:g}  ({listed})", flush=True)
@@ -289,7 +289,7 @@ def tune(steps: int) -> None:
         clip = float(trial.suggest_float("clip", 0.3, 6.0, log=True))
         score = opacus_accuracy(dp_hypo_cnn(), split, replace(base, learning_rate=rate, clip_norm=clip), trial.number)
         begin = clocks()
-        scores.append(trainer.fit(trial.params, split.train, RunKey.fresh()).score)
+        scores.append(trainer.fit(trial.params, split.train, Randomness.fresh()).score)
         ours[:] += clocks() - begin
         return score
 

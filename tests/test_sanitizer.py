@@ -40,7 +40,8 @@ from dptune.training import _kernel as kernel
 from dptune.training.datasets import Dataset
 from dptune.training.fused_engine import FusedEngine
 from dptune.training.models import Mlp, dp_hypo_cnn, softmax
-from dptune.training.noise import RunKey, SecureNoise
+from dptune.training.noise import SecureNoise
+from dptune.randomness import Randomness
 from dptune.training.numpy_engine import NumpyEngine
 
 called, chance = set(), np.random.default_rng(1)

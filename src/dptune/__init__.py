@@ -21,6 +21,7 @@ from dptune.accounting import (
     subsample,
 )
 from dptune.errors import DptuneError
+from dptune.ledgers import Ledger
 from dptune.methods import (
     Adaptive,
     Budget,
@@ -32,7 +33,7 @@ from dptune.methods import (
     Vote,
 )
 from dptune.planner import tune
-from dptune.sealed import Ledger, load_release, resume, run
+from dptune.sealed import load_release, resume, run
 from dptune.spaces import Choice, Float, Int, Space
 from dptune.training.trainer import trainer
 

@@ -7,7 +7,6 @@ run's secret) to parameters; nothing here may look at data.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import math
@@ -23,7 +22,7 @@ from dptune._codec import register_family
 from dptune._validate import integer, real
 from dptune.errors import InvalidInput
 
-__all__ = ["Candidates", "Choice", "Domain", "Float", "Int", "Space", "from_optuna", "space_from_json"]
+__all__ = ["Candidates", "Choice", "Domain", "Float", "Int", "Space", "space_from_json"]
 
 Array = NDArray[np.float64]
 Params = dict[str, Any]
@@ -360,47 +359,3 @@ def space_from_json(data: Mapping[str, Any]) -> Domain:
 
 for _kind in (Space, Candidates):
     register_family(_kind, lambda space: space.describe(), space_from_json)
-
-
-def from_optuna(source: Any) -> Space:
-    """The space of Optuna distributions: a dictionary of them, a trial, or a study (what its trials have in common).
-
-    A study tells the space alone; its trials' values and scores are not looked at. Optuna must be installed.
-    """
-    try:
-        known = importlib.import_module("optuna.distributions")
-    except ImportError:
-        raise InvalidInput("Optuna is not installed; install it, or write the space with Float, Int, Choice.") from None
-    return Space(**{name: _from_optuna(known, name, one) for name, one in _distributions(source).items()})
-
-
-def _distributions(source: Any) -> Mapping[str, Any]:
-    if isinstance(source, Mapping):
-        return source
-    if isinstance(getattr(source, "distributions", None), Mapping):
-        found: Mapping[str, Any] = source.distributions
-        return found
-    if callable(getattr(source, "get_trials", None)):
-        common: Mapping[str, Any] = importlib.import_module("optuna.search_space").intersection_search_space(
-            source.get_trials(deepcopy=False)
-        )
-        if common:
-            return common
-        raise InvalidInput("The Optuna study has no finished trial that tells its space; give the distributions.")
-    raise InvalidInput(f"Give a dictionary of Optuna distributions, a trial or a study; got {source!r}.")
-
-
-def _from_optuna(known: Any, name: str, one: Any) -> Dimension:
-    step = getattr(one, "step", None)
-    if isinstance(one, known.CategoricalDistribution):
-        return Choice(*one.choices)
-    if not isinstance(one, known.FloatDistribution | known.IntDistribution):
-        raise InvalidInput(f"The Optuna distribution of {name!r} is not Float, Int or Categorical; got {one!r}.")
-    if isinstance(one, known.IntDistribution) and step == 1:
-        return Int(one.low, one.high, one.log)
-    if one.low == one.high:
-        return Choice(one.low)
-    if step is None:
-        return Float(one.low, one.high, one.log)
-    count = math.floor((one.high - one.low) / step + 1e-9) + 1
-    return Choice(*(min(one.low + i * step, one.high) for i in range(count)))  # the last one as Optuna has it

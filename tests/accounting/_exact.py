@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptune.accounting import Binomial, Cost, Geometric, Logarithmic, NegativeBinomial, Poisson, Runs
-from dptune.accounting._atoms import pair_from_atoms
-from dptune.accounting._profiles import Pair
+from dptune.accounting.atoms import pair_from_atoms
+from dptune.accounting.profiles import Pair
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -32,7 +32,7 @@ from dptune.accounting import (
     subsample,
 )
 from dptune.accounting import literature as lit
-from dptune.accounting._renyi import ORDERS, base_curve, delta_hat, stopping_curve
+from dptune.accounting.renyi import ORDERS, base_curve, delta_hat, stopping_curve
 from dptune.errors import InvalidInput, NotComparable
 
 DELTA = 1e-5

@@ -29,12 +29,12 @@ from dptune.accounting import (
 from dptune.accounting import literature as lit
 from dptune.accounting._disjoint import disjoint_pair
 from dptune.accounting._pld import compose_pairs
-from dptune.accounting._profiles import Pair, TableHalf
 from dptune.accounting._published import LeastHalf, PureHalf, RenyiHalf, estimated_curve
-from dptune.accounting._renyi import ORDERS, base_curve, selected_curve
-from dptune.accounting._selected import tabulate
 from dptune.accounting._subsampled import subsampled
 from dptune.accounting.cost import operand, profile
+from dptune.accounting.profiles import Pair, TableHalf
+from dptune.accounting.renyi import ORDERS, base_curve, selected_curve
+from dptune.accounting.selected import tabulate
 from tests.accounting._exact import Array, Law, poisson, tnb
 from tests.accounting._grid import Plan, above, random_plans
 

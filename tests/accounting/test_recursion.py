@@ -10,12 +10,12 @@ import pytest
 
 from dptune.accounting import Binomial, Gaussian, NegativeBinomial, Poisson, Runs
 from dptune.accounting._hull import hull_half
-from dptune.accounting._interleave import UpperProgramme, _fill_bend, upper_programme
-from dptune.accounting._profiles import Array
 from dptune.accounting._ratio import log_ratio
 from dptune.accounting._recursion import GAINS, Recursion, _kernel
-from dptune.accounting._selected import SelectedHalf
 from dptune.accounting.cost import operand
+from dptune.accounting.interleave import UpperProgramme, _fill_bend, upper_programme
+from dptune.accounting.profiles import Array
+from dptune.accounting.selected import SelectedHalf
 
 needs_kernel = pytest.mark.skipif(_kernel is None, reason="dptune was installed without a C compiler")
 LOSSES = np.exp(np.linspace(0.1, 6.0, 21))  # not a multiple of the lanes

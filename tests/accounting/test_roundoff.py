@@ -24,9 +24,9 @@ from dptune.accounting import (
     subsample,
 )
 from dptune.accounting._pld import Pld, _convolve, _tilt, dots_below
-from dptune.accounting._profiles import gaussian_pair
 from dptune.accounting.combination import certified
 from dptune.accounting.cost import lower_pair
+from dptune.accounting.profiles import gaussian_pair
 
 
 def certificate(cost: Cost, delta: float) -> float:

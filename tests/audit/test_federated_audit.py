@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from dptune.audit._targets_federated import ballots, federated_vote
 from dptune.audit.implementations import check
+from dptune.audit.targets.federated import ballots, federated_vote
 from dptune.federated import votes
 from dptune.federated.noise import discrete_gaussian
 

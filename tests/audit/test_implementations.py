@@ -17,17 +17,17 @@ import pytest
 
 from dptune.accounting import Geometric, Poisson
 from dptune.audit._inline import InlineSession, Runner
-from dptune.audit._targets_methods import vote
-from dptune.audit._targets_runner import failures, observed_runs, stopping
-from dptune.audit._targets_training import final_model, tiny_engine, watched_iterates
 from dptune.audit.implementations import check, fits_law
 from dptune.audit.targets import TARGETS
+from dptune.audit.targets.methods import vote
+from dptune.audit.targets.runner import failures, observed_runs, stopping
+from dptune.audit.targets.training import final_model, tiny_engine, watched_iterates
 from dptune.executors.base import Result, Task
 from dptune.methods import voting
 from dptune.methods.exact import Bits
 from dptune.methods.plan import Plan
 from dptune.methods.trial import Search, Selection
-from dptune.sealed.randomness import Randomness
+from dptune.randomness import Randomness
 from dptune.training import dpsgd
 from dptune.training.noise import FastNoise
 from dptune.training.numpy_engine import NumpyEngine

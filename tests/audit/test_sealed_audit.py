@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from dptune.accounting import Poisson
-from dptune.audit._targets_sealed import observe, sealed
 from dptune.audit.implementations import check, fits_law
-from dptune.sealed import Randomness, Release, run
+from dptune.audit.targets.sealed import observe, sealed
+from dptune.randomness import Randomness
+from dptune.sealed import Release, run
 
 pytestmark = pytest.mark.slow  # a run takes about a second
 

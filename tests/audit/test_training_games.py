@@ -23,7 +23,8 @@ from dptune.executors import Processes
 from dptune.methods import Adaptive, NoisyBest, PrivateValidation, RandomStopping, Subset, Threshold, Vote
 from dptune.methods.budget import Budget
 from dptune.methods.plan import Plan
-from dptune.sealed import Randomness, run
+from dptune.randomness import Randomness
+from dptune.sealed import run
 from dptune.spaces import Float, Space
 from dptune.training import Dataset, DpSgdTrainer, Mlp, Settings, TrainedModel, softmax, trainer
 

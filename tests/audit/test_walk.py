@@ -19,8 +19,8 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
 from dptune.audit import _supported_torch, _walk_judging, supported
-from dptune.audit._targets_drawn import one_step
 from dptune.audit.implementations import check
+from dptune.audit.targets.drawn import one_step
 from dptune.audit.walk import Deck, Movement, Walk, cases, walk, ways
 from dptune.errors import InvalidInput
 from dptune.methods import execute, plan

@@ -11,7 +11,7 @@ from rich.console import Console
 from dptune.cli import _display
 from dptune.cli.tune import stoppable
 from dptune.errors import Stopped
-from dptune.sealed._loop import Beat
+from dptune.sealed.loop import Beat
 
 
 def _shown(monkeypatch: pytest.MonkeyPatch, *beats: Beat) -> str:

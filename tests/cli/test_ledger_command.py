@@ -9,7 +9,7 @@ import pytest
 
 from dptune.accounting import DpSgd, Gdp, Geometric, select
 from dptune.cli import main
-from dptune.sealed import Ledger, Purpose
+from dptune.ledgers import Ledger, Purpose
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 import dptune
 from dptune.cli import main
 from dptune.cli._job import Job
-from dptune.sealed import Ledger
+from dptune.ledgers import Ledger
 
 JOB = """
 [data]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dptune.sealed import Ledger
+from dptune.ledgers import Ledger
 
 # Six trainings, one after the other. The secret is given, so that a calm run has the same candidates and noise.
 JOB = """
@@ -39,7 +39,7 @@ dataset = "digits"
 workers = 1
 """
 SCRIPT = """
-from dptune.sealed import Randomness
+from dptune.randomness import Randomness
 Randomness.fresh = classmethod(lambda cls: cls(bytes(range(32))))
 from dptune.cli import main
 main()

@@ -20,7 +20,7 @@ from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
 
 from dptune.cli import main
-from dptune.sealed import Ledger
+from dptune.ledgers import Ledger
 
 JOB = """
 [data]

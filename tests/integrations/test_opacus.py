@@ -10,7 +10,8 @@ import pytest
 from dptune.accounting import DpSgd
 from dptune.errors import InvalidInput
 from dptune.integrations.opacus import OpacusTrainer, check_history, opacus_trainer
-from dptune.training import RunKey, Trainer, load
+from dptune.randomness import Randomness
+from dptune.training import Trainer, load
 
 torch = pytest.importorskip("torch", reason="the adapter needs torch")
 pytest.importorskip("opacus", reason="the adapter needs Opacus")
@@ -62,7 +63,7 @@ def test_an_existing_function_becomes_a_trainer() -> None:
     one = made()
     assert isinstance(one, Trainer)
     assert one.cost({}) == COST
-    fitted, again = (one.fit({"lr": 2.0}, load("digits"), RunKey.rehearsal(1)) for _ in range(2))
+    fitted, again = (one.fit({"lr": 2.0}, load("digits"), Randomness.rehearsal(1)) for _ in range(2))
     assert fitted.score > 0.6
     assert fitted.score == again.score
     for p, q in zip(fitted.model.parameters(), again.model.parameters(), strict=True):
@@ -81,7 +82,7 @@ def test_an_existing_function_becomes_a_trainer() -> None:
 )
 def test_a_run_that_does_more_than_declared_fails(params: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        made().fit({"lr": 1.0, **params}, load("digits"), RunKey.rehearsal(1))
+        made().fit({"lr": 1.0, **params}, load("digits"), Randomness.rehearsal(1))
 
 
 @pytest.mark.parametrize("mode", ["hooks", "ghost", "per_layer", "managed"])
@@ -95,7 +96,7 @@ def test_steps_rate_and_denominator_do_not_follow_the_number_of_records(records:
         return few(mode, records, engine), 0.0
 
     declared = DpSgd(sampling_rate=0.03, noise_multiplier=1.0, steps=50)
-    fitted = opacus_trainer(cost=declared)(count).fit({}, None, RunKey.rehearsal(records))
+    fitted = opacus_trainer(cost=declared)(count).fit({}, None, Randomness.rehearsal(records))
     assert sum(steps for _, _, steps in engines[0].accountant.history) == 50
     assert {(noise, rate) for noise, rate, _ in engines[0].accountant.history} == {(1.0, 0.03)}
     assert fitted.model.expected_batch_size == 10.0
@@ -139,7 +140,7 @@ def step_through(module: Any, optimizer: Any, loss: Any, loader: Any) -> None:
 def test_noise_that_follows_the_number_of_records_is_refused() -> None:
     trainer = opacus_trainer(cost=COST)(lambda params, data, engine: engine.make_private_with_epsilon(epochs=1))
     with pytest.raises(InvalidInput, match="takes its noise from the number of records"):
-        trainer.fit({}, None, RunKey.rehearsal(1))
+        trainer.fit({}, None, Randomness.rehearsal(1))
 
 
 def test_histories_within_the_declaration_pass() -> None:
@@ -153,4 +154,4 @@ def test_bad_declarations() -> None:
         opacus_trainer(cost=1.0)  # type: ignore[arg-type] # what a careless caller would pass
     careless = opacus_trainer(cost=lambda params: COST)(lambda params, data, engine: "model")  # type: ignore[arg-type, return-value] # as above
     with pytest.raises(InvalidInput, match=r"must return \(model, score\)"):
-        careless.fit({}, None, RunKey.rehearsal(1))
+        careless.fit({}, None, Randomness.rehearsal(1))

@@ -37,11 +37,13 @@ from dptune.methods import (
     register_proposer,
     register_rule,
 )
+from dptune.methods.drive import drive
 from dptune.methods.plan import Method
 from dptune.methods.random_stopping import StoppingPlan
 from dptune.methods.trial import Outcome, Trial
+from dptune.randomness import Randomness
 from dptune.spaces import Choice, Float, Space
-from dptune.testing.searches import SeededRandomness, check_method, drive
+from dptune.testing.searches import check_method
 
 BUDGET = Budget(2.0, 1e-5)
 SPACE = Space(lr=Float(1e-4, 1, log=True), clip=Choice(0.1, 1, 10))
@@ -114,10 +116,10 @@ def test_conforms(name: str) -> None:
 def test_a_crash_in_the_middle_changes_nothing() -> None:
     plan = Adaptive(GRID, Geometric(4), density=(0.9, 1.3)).plan(BUDGET, Toy())
     plan = replace(plan, tuning=replace(plan.tuning, runs=Binomial(9, 1.0)))
-    seen, chosen = drive(plan, SeededRandomness(3), score)
+    seen, chosen = drive(plan, Randomness.rehearsal(3), score)
     stored: list[Outcome] = []
     for _ in range(4):  # told two more outcomes, then killed
-        search = plan_from_json(plan.to_json()).start(SeededRandomness(3))
+        search = plan_from_json(plan.to_json()).start(Randomness.rehearsal(3))
         known = {outcome.index: outcome for outcome in stored}
         fresh = 0
         while fresh < 2 and (trials := search.ask()):
@@ -127,7 +129,7 @@ def test_a_crash_in_the_middle_changes_nothing() -> None:
                     known[trial.index] = stored[-1]
                     fresh += 1
                 search.tell(known[trial.index])
-    final = plan.start(SeededRandomness(3))
+    final = plan.start(Randomness.rehearsal(3))
     known = {outcome.index: outcome for outcome in stored}
     while trials := final.ask():
         for trial in trials:
@@ -138,7 +140,7 @@ def test_a_crash_in_the_middle_changes_nothing() -> None:
 
 def test_told_once_and_only_what_was_asked() -> None:
     plan = RandomStopping(SPACE, Geometric(4)).plan(BUDGET, Toy())
-    search = replace(plan, tuning=replace(plan.tuning, runs=Binomial(2, 1.0))).start(SeededRandomness(0))
+    search = replace(plan, tuning=replace(plan.tuning, runs=Binomial(2, 1.0))).start(Randomness.rehearsal(0))
     with pytest.raises(InvalidInput, match="not asked"):
         search.tell(Outcome(0, 1.0))
     search.ask()
@@ -161,7 +163,7 @@ def test_costs_that_differ_are_averaged_under_the_prior() -> None:
     first, second = (cost.epsilon(1e-5) for cost in costs)
     assert first == pytest.approx(second, rel=2e-3)  # one target for all
     assert plan.cost == select(mixture([(0.5, costs[0]), (0.5, costs[1])]), Geometric(4))
-    for trial in drive(plan, SeededRandomness(1), score)[0]:
+    for trial in drive(plan, Randomness.rehearsal(1), score)[0]:
         assert trial.params["noise_multiplier"] == kinds[0 if trial.params["steps"] == 50 else 1].noise
 
 

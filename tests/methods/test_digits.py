@@ -26,8 +26,9 @@ from dptune.methods import (
 )
 from dptune.methods.plan import Method
 from dptune.planner import choose
+from dptune.randomness import Randomness
 from dptune.spaces import Choice, Float, Space
-from dptune.testing.searches import SeededRandomness, run_plan
+from dptune.testing.searches import run_plan
 from dptune.training import DpSgdTrainer, Settings, load, softmax
 
 BUDGET = Budget(6.0, 1e-4)
@@ -65,7 +66,7 @@ METHODS: dict[str, Method] = {
 def test_runs_on_digits(name: str) -> None:
     trainer, split = _trainer(), load("digits")
     plan = METHODS[name].plan(BUDGET, trainer)
-    selection, model = run_plan(plan, trainer, split.train, SeededRandomness(1))
+    selection, model = run_plan(plan, trainer, split.train, Randomness.rehearsal(1))
     assert model.accuracy(split.test) > 0.5
     assert selection.params["noise_multiplier"] == plan.noise_multiplier
     if plan.guaranteed:
@@ -85,7 +86,7 @@ def test_runs_on_digits(name: str) -> None:
 def test_runs_with_private_validation(make: Any) -> None:
     trainer, split = _unscored(), load("digits")
     plan = make(PrivateValidation(0.2, 100)).plan(BUDGET, trainer)
-    _, model = run_plan(plan, trainer, split.train, SeededRandomness(2))
+    _, model = run_plan(plan, trainer, split.train, Randomness.rehearsal(2))
     assert model.accuracy(split.test) > 0.5
 
 
@@ -93,7 +94,7 @@ def test_the_planner_runs_without_public_records() -> None:
     trainer, split = _unscored(), load("digits")
     advice = choose(trainer, SPACE, BUDGET, records=RECORDS)
     assert "held back" in advice.explanation
-    _, model = run_plan(advice.plan, trainer, split.train, SeededRandomness(3))
+    _, model = run_plan(advice.plan, trainer, split.train, Randomness.rehearsal(3))
     assert model.accuracy(split.test) > 0.5
 
 

@@ -11,13 +11,13 @@ import pytest
 from scipy.stats import binomtest, chisquare
 
 from dptune.methods.exact import Bits
-from dptune.testing.searches import SeededRandomness
+from dptune.randomness import Randomness
 
 LEVEL = 1e-6
 
 
 def _bits(seed: int = 0) -> Bits:
-    return Bits(SeededRandomness(seed), "test")
+    return Bits(Randomness.rehearsal(seed), "test")
 
 
 def _fits(seen: Counter[int], law: dict[int, float], n: int) -> None:
@@ -85,7 +85,7 @@ def test_permute_and_flip() -> None:
 
 def test_draws_are_replayed_by_label() -> None:
     def draws(label: str) -> list[int]:
-        bits = Bits(SeededRandomness(5), label)
+        bits = Bits(Randomness.rehearsal(5), label)
         return [bits.discrete_laplace(Fraction(40)) for _ in range(20)]
 
     assert draws("a") == draws("a")

@@ -29,12 +29,13 @@ from dptune.methods import (
     Vote,
     register_rule,
 )
+from dptune.methods.drive import drive
 from dptune.methods.execute import fit_trial
 from dptune.methods.parts import Client
 from dptune.methods.plan import Method
+from dptune.randomness import Randomness
 from dptune.spaces import Space
-from dptune.testing.searches import SeededRandomness, drive
-from dptune.training import DpSgdTrainer, Holdout, RunKey, Settings
+from dptune.training import DpSgdTrainer, Holdout, Settings
 
 BAD = 1000.0
 
@@ -296,7 +297,7 @@ def test_one_bad_record_makes_no_trial_fail(name: str) -> None:
     plan = METHODS[name].plan(Budget(3.0, 1e-5), Trainer())
     met = 0
     for seed in range(12):
-        source = SeededRandomness(seed)
+        source = Randomness.rehearsal(seed)
         x, y = _records(13)
         plain = x.copy()
         plain[13] = -0.5  # its label is 1
@@ -312,7 +313,7 @@ def test_one_bad_record_makes_no_trial_fail(name: str) -> None:
 
 def test_odd_labels_go_to_a_client_and_stop_nobody() -> None:
     """Dirichlet clients look at labels: what is no number is a class of its own, and moves nobody else."""
-    client, source = Client(5, 2, alpha=0.5), SeededRandomness(1)
+    client, source = Client(5, 2, alpha=0.5), Randomness.rehearsal(1)
     plain = client.mask(6, [0, 1, 0, 1, 1, 0], source)
     for odd in (None, "x", math.nan, math.inf, 10**40, [1, 2]):
         found = client.mask(6, [0, 1, 0, odd, 1, 0], source)
@@ -337,7 +338,7 @@ def test_a_holdout_record_that_breaks_the_module_is_wrong() -> None:
     x, y = _records(0)
     met = 0
     for seed in range(8):
-        key = RunKey.rehearsal(seed)
+        key = Randomness.rehearsal(seed)
         _, held = Holdout(0.5, 15).places(31, key)
         met += 0 in held
         if 0 in held:  # trained on other records alone, so the model is the same whatever this one holds
@@ -352,6 +353,6 @@ def test_a_rule_that_fails_on_scores_does_not_stop_the_search(error: type[BaseEx
     register_rule("fails", lambda seen, scores, points: _raise(error()))
     plan = Adaptive(ITEMS, Geometric(4), density=(0.9, 1.3), rule="fails").plan(Budget(3.0, 1e-5), Trainer())
     plan = replace(plan, tuning=replace(plan.tuning, runs=Binomial(5, 1.0)))
-    trials, selection = drive(plan, SeededRandomness(1), lambda trial: float(trial.index))
+    trials, selection = drive(plan, Randomness.rehearsal(1), lambda trial: float(trial.index))
     assert len(trials) == 5
     assert selection.winner == 4

@@ -36,6 +36,7 @@ from dptune.methods import (
     Vote,
 )
 from dptune.methods._machinery.projection import project
+from dptune.methods.drive import drive
 from dptune.methods.execute import fit_trial
 from dptune.methods.parts import ALL, Client, Coin, DataPart, Shard, records
 from dptune.methods.plan import Plan
@@ -44,8 +45,9 @@ from dptune.methods.subset import SubsetPlan
 from dptune.methods.surrogate import register_rule
 from dptune.methods.trial import Outcome, Trial
 from dptune.methods.voting import VoteSearch
+from dptune.randomness import Randomness
 from dptune.spaces import Float, Space
-from dptune.testing.searches import SeededRandomness, drive, run_plan
+from dptune.testing.searches import run_plan
 
 LEVEL = 1e-6
 BUDGET = Budget(50.0, 1e-5)
@@ -72,7 +74,7 @@ def _with_runs(plan: Plan, runs: Runs) -> Plan:
 def _winners(plan: Plan, n: int, score: Any) -> Counter[int]:
     found: Counter[int] = Counter()
     for seed in range(n):
-        _, selection = drive(plan, SeededRandomness(seed), score)
+        _, selection = drive(plan, Randomness.rehearsal(seed), score)
         found[-1 if selection.winner is None and selection.final is None else selection.params["x"]] += 1
     return found
 
@@ -103,7 +105,7 @@ def test_hits_match_the_generating_function(runs: Runs) -> None:
     plan, n = _with_runs(RandomStopping(ITEMS, Geometric(4)).plan(BUDGET, Toy()), runs), 1500
     hits = 0
     for seed in range(n):
-        trials = plan.start(SeededRandomness(seed)).ask()
+        trials = plan.start(Randomness.rehearsal(seed)).ask()
         hits += any(trial.params["x"] == 4 for trial in trials)
     assert binomtest(hits, n, runs.hit_probability(ITEMS.prior[4])).pvalue > LEVEL
 
@@ -168,7 +170,7 @@ def test_no_history_leaves_the_box() -> None:
     prior = np.array(ITEMS.prior)
     for seed in range(10):
         rng = np.random.default_rng(seed)
-        search: Any = plan.start(SeededRandomness(seed))
+        search: Any = plan.start(Randomness.rehearsal(seed))
         law = search.law
         kept: list[Any] = []
 
@@ -199,7 +201,7 @@ def test_thousands_of_candidates_and_hundreds_of_runs() -> None:
         code = codes[trial.params["lr"], trial.params["clip"]]
         return float(1 - abs(code - 0.8).sum())
 
-    trials, _ = drive(plan, SeededRandomness(0), score)
+    trials, _ = drive(plan, Randomness.rehearsal(0), score)
     assert len(trials) == 200
     top = sorted((score(t) for t in trials), reverse=True)
     every = sorted((float(1 - abs(code - 0.8).sum()) for code in codes.values()), reverse=True)
@@ -346,7 +348,7 @@ def test_vote_adds_the_noise_that_is_priced() -> None:
 def test_every_client_casts_exactly_k_votes() -> None:
     items = Space.of([{"x": i} for i in range(6)])
     plan = Vote(items, 2, 30).plan(BUDGET, Toy())
-    search = plan.start(SeededRandomness(0))
+    search = plan.start(Randomness.rehearsal(0))
     assert isinstance(search, VoteSearch)
     for trial in search.ask():
         search.tell(Outcome(trial.index, -math.inf if trial.index % 3 else 0.5))
@@ -357,7 +359,7 @@ def test_every_client_casts_exactly_k_votes() -> None:
 
 
 def test_parts_are_independent_coins_and_labels() -> None:
-    n, source = 40_000, SeededRandomness(8)
+    n, source = 40_000, Randomness.rehearsal(8)
     inside = DataPart((Coin(0.1),)).index(n, None, source)
     outside = DataPart((Coin(0.1, False),)).index(n, None, source)
     assert sorted([*inside, *outside]) == list(range(n))
@@ -372,7 +374,7 @@ def test_parts_are_independent_coins_and_labels() -> None:
 def test_dirichlet_clients_partition_and_are_skewed() -> None:
     labels = np.repeat(np.arange(4), 1000)
     data = (np.arange(4000), labels)
-    source = SeededRandomness(9)
+    source = Randomness.rehearsal(9)
     parts = [records(ALL.and_(Client(5, i, 0.3)), data, source) for i in range(5)]
     assert sorted(np.concatenate([p[0] for p in parts])) == list(range(4000))
     counts = np.array([[np.sum(p[1] == c) for c in range(4)] for p in parts])
@@ -410,7 +412,7 @@ def test_subset_trains_and_validates_on_disjoint_records_and_scales_the_rate() -
     for final, ratio in (("rest", 4.0), ("all", 5.0)):
         planned = Subset(inner, 0.2, final=final, transfer="sgd").plan(Budget(5, 1e-5), Sums())
         plan = _with_runs(planned, Binomial(3, 1.0))
-        source = SeededRandomness(4)
+        source = Randomness.rehearsal(4)
         trials, selection = drive(plan, source, lambda trial: trial.params["lr"])
         trained = records(trials[0].part, data, source)
         validation = trials[0].validation
@@ -436,7 +438,7 @@ def test_private_scores_are_noised_counts() -> None:
     space = Space.of([{"lr": 0.1}, {"lr": 0.2}])
     method = RandomStopping(space, Geometric(3), validation=PrivateValidation(0.5, 100, noise=3.0))
     plan = _with_runs(method.plan(BUDGET, Sums()), Binomial(400, 1.0))
-    source, data = SeededRandomness(2), np.arange(400)
+    source, data = Randomness.rehearsal(2), np.arange(400)
     trials = plan.start(source).ask()
     held = records(DataPart((Coin(0.5, True, "validation"),)), data, source)
     exact = float((held % 2 == 0).sum())
@@ -474,7 +476,7 @@ def test_the_winner_by_private_scores_has_the_law_of_two_noisy_counts() -> None:
     law = {0: 0.25 + 0.5 * better, 1: 0.25 + 0.5 * (1.0 - better)}  # both runs 0, both 1, or one of each
     seen = Counter[int]()
     for seed in range(1500):
-        source = SeededRandomness(seed)
+        source = Randomness.rehearsal(seed)
         data = np.zeros(30, dtype=int)
         data[records(DataPart((Coin(0.5, True, "validation"),)), np.arange(30), source)[:4]] = 1
         trained = {t.index: fit_trial(Split(), t, data, source)[1] for t in plan.start(source).ask()}
@@ -528,12 +530,12 @@ def test_one_record_moves_a_whole_count_by_at_most_one(values: list[float], more
 
 def test_a_trainer_with_another_cost_fails_the_trial() -> None:
     plan = _with_runs(RandomStopping(ITEMS, Geometric(2)).plan(BUDGET, Toy()), Binomial(1, 1.0))
-    trial: Trial = plan.start(SeededRandomness(0)).ask()[0]
-    fit_trial(Toy(), trial, [1, 2], SeededRandomness(0))
+    trial: Trial = plan.start(Randomness.rehearsal(0)).ask()[0]
+    fit_trial(Toy(), trial, [1, 2], Randomness.rehearsal(0))
 
     class Cheat(Toy):
         def cost(self, params: dict[str, Any]) -> Gaussian:
             return Gaussian(3.0)
 
     with pytest.raises(ValueError, match="another cost"):
-        fit_trial(Cheat(), trial, [1, 2], SeededRandomness(0))
+        fit_trial(Cheat(), trial, [1, 2], Randomness.rehearsal(0))

@@ -25,11 +25,13 @@ from dptune.accounting import (
 )
 from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.methods import Adaptive, Budget, Line, RandomStopping, Subset, fit_trial, plan_from_json
+from dptune.methods.drive import drive
 from dptune.methods.lines import admit, settle_selection
 from dptune.methods.random_stopping import StoppingPlan
 from dptune.methods.trial import Trial
+from dptune.randomness import Randomness
 from dptune.spaces import Choice, Float, Int, Space
-from dptune.testing.searches import SeededRandomness, check_method, drive, run_plan
+from dptune.testing.searches import check_method, run_plan
 
 BUDGET = Budget(2.0, 1e-5)
 SPACE = Space(rate=Float(0.005, 0.05, log=True), steps=Int(50, 500), lr=Float(0.1, 1))
@@ -72,7 +74,7 @@ def test_every_candidate_has_the_smallest_noise_under_the_line() -> None:
     plan = _plan(8)
     line = plan.tuning.base.line
     assert line is not None
-    source = SeededRandomness(2)
+    source = Randomness.rehearsal(2)
     for trial in plan.start(source).ask():
         assert "noise_multiplier" not in trial.params
         model, _ = fit_trial(Trainer(), trial, [], source)
@@ -99,7 +101,7 @@ def test_the_plan_costs_the_line_and_says_so() -> None:
 
 def test_no_candidate_costs_more_than_the_line() -> None:
     """The exact account of random stopping over drawn candidates with their noise is below what the plan charges."""
-    plan, source = _plan(5), SeededRandomness(4)
+    plan, source = _plan(5), Randomness.rehearsal(4)
     models = [fit_trial(Trainer(), trial, [], source)[0] for trial in plan.start(source).ask()]
     costs = [Trainer().cost(model) for model in models]
     mixed = mixture([(1.0 / len(costs), cost) for cost in costs])
@@ -107,7 +109,7 @@ def test_no_candidate_costs_more_than_the_line() -> None:
 
 
 def test_the_release_names_the_noise() -> None:
-    plan, source = _plan(3), SeededRandomness(1)
+    plan, source = _plan(3), Randomness.rehearsal(1)
     selection, model = run_plan(plan, Trainer(), [], source)
     assert settle_selection(Trainer(), selection).params == model
     subset = Subset(RandomStopping(SPACE, Geometric(3), costs="line"), 0.1).plan(BUDGET, Trainer())
@@ -133,10 +135,10 @@ def test_a_candidate_above_the_line_is_not_admitted() -> None:
         assert fits == (_curve(params, 2.0, ORDERS) <= 0.01 * np.array(ORDERS)).all()
         trial = Trial(0, params, line=kept)
         if fits:
-            assert fit_trial(Fixed(), trial, [], SeededRandomness(0))[0] == params
+            assert fit_trial(Fixed(), trial, [], Randomness.rehearsal(0))[0] == params
         else:
             with pytest.raises(InvalidInput, match="above the line"):
-                fit_trial(Fixed(), trial, [], SeededRandomness(0))
+                fit_trial(Fixed(), trial, [], Randomness.rehearsal(0))
     listed = Space(rate=Choice(0.005, 0.05), steps=Choice(400), lr=Choice(0.5)).grid()
     with pytest.raises(InvalidInput, match="above the line"):
         RandomStopping(listed, Geometric(3), costs=line).plan(BUDGET, Fixed())
@@ -176,7 +178,7 @@ def test_the_pointwise_maximum_is_never_dearer_where_kinds_can_be_listed() -> No
     base = largest.tuning.base
     assert base.of is not None
     line = RandomStopping(listed, Geometric(6), costs="line").plan(BUDGET, Trainer())
-    source = SeededRandomness(0)
+    source = Randomness.rehearsal(0)
     trials, _ = drive(line, source, lambda trial: 0.0)
     for trial in trials:
         noise = fit_trial(Trainer(), trial, [], source)[0]["noise_multiplier"]

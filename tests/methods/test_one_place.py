@@ -13,14 +13,15 @@ from dptune.accounting import Cost, Gaussian, Geometric, RenyiLine
 from dptune.accounting.shards import ElasticRounds, ElasticStep, above_threshold, utility_sensitivity
 from dptune.errors import InvalidInput
 from dptune.methods import Budget, Line, NoisyBest, PrivateValidation, RandomStopping, Subset, Threshold, Vote
-from dptune.methods._machinery.shards import UNIT, sensitivity_of
+from dptune.methods.drive import drive
 from dptune.methods.exact import Bits
 from dptune.methods.execute import score_trial
 from dptune.methods.lines import admit
 from dptune.methods.plan import Method
+from dptune.methods.utilities import UNIT, sensitivity_of
+from dptune.randomness import Randomness
 from dptune.sealed import run
 from dptune.spaces import Space
-from dptune.testing.searches import SeededRandomness, drive
 
 ITEMS = Space.of([{"x": 1.0}, {"x": 2.0}])
 BUDGET = Budget(3.0, 1e-5)
@@ -125,7 +126,7 @@ def test_a_flip_has_the_rate_of_its_budget() -> None:
 
     class Flips(Bits):
         def __init__(self) -> None:
-            super().__init__(SeededRandomness(0), "flips")
+            super().__init__(Randomness.rehearsal(0), "flips")
 
         def bernoulli_exp(self, x: Fraction) -> bool:
             seen.append(x)
@@ -143,7 +144,7 @@ def test_votes_and_counts_are_drawn_with_the_noise_that_is_priced(monkeypatch: p
         return 0
 
     monkeypatch.setattr(Bits, "discrete_gaussian", note)
-    trainer, source = Strict(InvalidInput), SeededRandomness(1)
+    trainer, source = Strict(InvalidInput), Randomness.rehearsal(1)
     vote = Vote(ITEMS, 1, 4).plan(BUDGET, trainer)
     drive(vote, source, lambda trial: float(trial.index))
     assert set(drawn) == {Fraction(sigma) for sigma in _named(vote.cost.describe(), "ring-vote", "sigma")}

@@ -15,10 +15,10 @@ from dptune.methods import fit_trial
 from dptune.methods.execute import fit_stack, score_trial, stacks
 from dptune.methods.parts import ALL, Coin, Shard
 from dptune.methods.trial import HeldOut, Trial
-from dptune.testing.searches import SeededRandomness
+from dptune.randomness import Randomness
 
 DATA = np.arange(200)
-SOURCE = SeededRandomness(3)
+SOURCE = Randomness.rehearsal(3)
 
 
 class Model:

@@ -15,7 +15,8 @@ from dptune.accounting import Gdp
 from dptune.cli import main
 from dptune.errors import Corrupt, InvalidInput
 from dptune.executors import Processes
-from dptune.sealed import Ledger, compare_release, run
+from dptune.ledgers import Ledger
+from dptune.sealed import compare_release, run
 from dptune.sealed._binding import seal_release
 from dptune.sealed._signature import Signer
 

@@ -22,7 +22,9 @@ import pytest
 from tests.sealed.toy import DATA, ToyTrainer, toy_plan
 
 from dptune.executors import Processes
-from dptune.sealed import Ledger, Randomness, load_release, read_vault, run
+from dptune.ledgers import Ledger
+from dptune.randomness import Randomness
+from dptune.sealed import load_release, read_vault, run
 
 TRIALS = 20
 ALONE, STACKED = "ToyTrainer", "StackingTrainer"
@@ -34,7 +36,8 @@ SCRIPT = textwrap.dedent("""
     from tests.sealed import toy
     from tests.sealed.toy import DATA, Inline, toy_plan
     from dptune.executors import Processes
-    from dptune.sealed import Randomness, resume, run
+    from dptune.randomness import Randomness
+    from dptune.sealed import resume, run
     out, ledger, seconds, trials = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
     workers, kind = int(sys.argv[5]), getattr(toy, sys.argv[6])
     Randomness.fresh = classmethod(lambda cls: cls(b"crash" + bytes(27)))
@@ -182,7 +185,7 @@ def test_a_kill_at_every_step_of_the_order(
     ledger = Ledger.create(tmp_path / "h.ledger")
     ledger.add("icu", 10.0, 1e-5)
     owner, attribute = name.split(".")
-    place = {"Vault": "dptune.sealed.vault", "Ledger": "dptune.sealed.ledger", "release": "dptune.sealed.run"}[owner]
+    place = {"Vault": "dptune.sealed.vault", "Ledger": "dptune.ledgers.ledger", "release": "dptune.sealed.run"}[owner]
     target = f"module.{owner}" if owner != "release" else "module"
     fault = textwrap.dedent(f"""
         import importlib, os, signal

@@ -19,7 +19,9 @@ import pytest
 from tests.sealed.toy import DATA, Inline, ToyTrainer, cut_off, toy_plan
 
 from dptune.errors import Corrupt, DptuneError
-from dptune.sealed import Ledger, Randomness, Release, load_release, read_vault, resume
+from dptune.ledgers import Ledger
+from dptune.randomness import Randomness
+from dptune.sealed import Release, load_release, read_vault, resume
 from dptune.sealed._seal import SCHEMA, pack_secret
 
 TRIALS = 4

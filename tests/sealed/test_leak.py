@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 from tests.sealed.toy import ToySearch, toy_plan
 
-from dptune.sealed import Ledger, Randomness, read_vault
+from dptune.ledgers import Ledger
+from dptune.randomness import Randomness
+from dptune.sealed import read_vault
 
 SCALE = 0.7390851332151607  # scores are no simple function of anything released
 
@@ -26,7 +28,8 @@ SCRIPT = textwrap.dedent("""
     from tests.sealed import toy
     from tests.sealed.toy import DATA, toy_plan
     from dptune.executors import Processes
-    from dptune.sealed import Randomness, run
+    from dptune.randomness import Randomness
+    from dptune.sealed import run
     out, ledger, secret, scale = sys.argv[1], sys.argv[2], bytes.fromhex(sys.argv[3]), float(sys.argv[4])
     Randomness.fresh = classmethod(lambda cls: cls(secret))
     trainer = getattr(toy, sys.argv[5])(shout=True, fail_below=1.2, scale=scale)

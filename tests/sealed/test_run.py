@@ -22,8 +22,9 @@ from tests.sealed.toy import DATA, MU, Inline, ToyTrainer, cut_off, toy_plan
 from dptune.accounting import Gdp
 from dptune.errors import BudgetExceeded, Corrupt, DptuneError, InvalidInput, Stopped
 from dptune.executors import Processes, Result, Session, Task, Work
+from dptune.ledgers import Ledger
 from dptune.methods.plan import Plan, plan_from_json
-from dptune.sealed import Ledger, Release, Vault, load_release, read_vault, resume, run
+from dptune.sealed import Release, Vault, load_release, read_vault, resume, run
 from dptune.sealed.run import job_of
 
 ONE = Inline()  # processes where they matter: starting one takes longer than all the rest

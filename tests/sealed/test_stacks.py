@@ -26,9 +26,10 @@ from dptune.methods import Budget, PrivateValidation, RandomStopping
 from dptune.methods.parts import ALL, Shard
 from dptune.methods.plan import Plan
 from dptune.methods.trial import Trial
-from dptune.sealed import Randomness, Release, Vault, read_vault, resume, run
-from dptune.sealed._loop import Loop
+from dptune.randomness import Randomness
+from dptune.sealed import Release, Vault, read_vault, resume, run
 from dptune.sealed._stacks import MOST, kinds, shares
+from dptune.sealed.loop import Loop
 from dptune.spaces import Float, Space
 from dptune.training import Dataset, DpSgdTrainer, Mlp, Settings, softmax
 

@@ -13,7 +13,8 @@ import pytest
 from tests.sealed.toy import DATA, CutOff, Inline, ToyTrainer, cut_off, toy_plan
 
 from dptune.errors import DptuneError
-from dptune.sealed import Ledger, Release, Vault, load_release, resume, run
+from dptune.ledgers import Ledger
+from dptune.sealed import Release, Vault, load_release, resume, run
 
 ROUNDS = 20
 

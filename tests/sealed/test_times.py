@@ -15,9 +15,12 @@ from tests.sealed.toy import DATA, Inline, ToyTrainer, cut_off, toy_plan
 
 from dptune.errors import InvalidInput
 from dptune.executors import Work
-from dptune.sealed import Ledger, Randomness, Release, Vault, _clock, _loop, resume, run
+from dptune.ledgers import Ledger
+from dptune.randomness import Randomness
+from dptune.sealed import Release, Vault, _clock, resume, run
+from dptune.sealed import loop as _loop
 from dptune.sealed._clock import Deadline
-from dptune.sealed._loop import Loop
+from dptune.sealed.loop import Loop
 
 HOUR = 3600.0
 

@@ -23,7 +23,8 @@ from dptune.executors import Result, Session, Task, Work
 from dptune.executors._worker import _train
 from dptune.methods.budget import Budget
 from dptune.methods.plan import Plan
-from dptune.methods.trial import Outcome, Randomness, Selection, Trial
+from dptune.methods.trial import Outcome, Selection, Trial
+from dptune.randomness import Randomness
 from dptune.sealed import run
 from dptune.spaces import Float, Space
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from dptune.randomness import Randomness
 from dptune.training.datasets import Dataset
-from dptune.training.noise import RunKey, SecureNoise
+from dptune.training.noise import SecureNoise
 
 PEERS = 6
 PLACES = [0, 3, PEERS]
@@ -33,7 +34,7 @@ Sums = Callable[[Any, Dataset, float], np.ndarray]
 
 def fast(engine: Any, data: Dataset, clip: float) -> np.ndarray:
     """The sum over all records."""
-    parameters = engine.start(RunKey.rehearsal(1))[None]
+    parameters = engine.start(Randomness.rehearsal(1))[None]
     if not parameters.any():
         parameters += np.random.default_rng(3).normal(size=parameters.shape).astype(parameters.dtype) * 0.1
     out = np.empty_like(parameters)
@@ -44,8 +45,8 @@ def fast(engine: Any, data: Dataset, clip: float) -> np.ndarray:
 
 def secure(engine: Any, data: Dataset, clip: float) -> np.ndarray:
     """The same on the lattice of secure noise."""
-    parameters = engine.start(RunKey.rehearsal(1))[None].astype(np.float64)
-    limit = clip - SecureNoise(RunKey.rehearsal(1), 1).margin(engine.dimension, clip, clip)
+    parameters = engine.start(Randomness.rehearsal(1))[None].astype(np.float64)
+    limit = clip - SecureNoise(Randomness.rehearsal(1), 1).margin(engine.dimension, clip, clip)
     out = np.empty_like(parameters)
     engine.bind(data)
     assert engine.lattice_sums(parameters, [np.arange(len(data))], np.array([limit]), [SecureNoise.lattice(clip)], out)
@@ -54,7 +55,7 @@ def secure(engine: Any, data: Dataset, clip: float) -> np.ndarray:
 
 def stacked(engine: Any, data: Dataset, clip: float) -> np.ndarray:
     """The same for the second of three candidates, whose batches are of other lengths."""
-    parameters = np.stack([engine.start(RunKey.rehearsal(seed)) for seed in (2, 1, 3)])
+    parameters = np.stack([engine.start(Randomness.rehearsal(seed)) for seed in (2, 1, 3)])
     parameters += np.random.default_rng(3).normal(size=parameters.shape).astype(parameters.dtype) * 0.1
     out = np.empty_like(parameters)
     engine.bind(data)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from dptune.errors import InvalidInput
-from dptune.training import RunKey, load, oriented_gradients
+from dptune.randomness import Randomness
+from dptune.training import load, oriented_gradients
 from dptune.training._tabular import adult, columns
 from dptune.training._text import hashed_words, reviews
 
@@ -111,7 +112,7 @@ def test_a_missing_folder_says_what_to_put_where(monkeypatch: pytest.MonkeyPatch
 
 def test_shards_share_the_records_by_independent_labels() -> None:
     data = load("digits").train
-    shards = data.shards(7, RunKey.rehearsal(1))
+    shards = data.shards(7, Randomness.rehearsal(1))
     assert sum(len(shard) for shard in shards) == len(data)
     assert len({len(shard) for shard in shards}) > 1
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from dptune.errors import InvalidInput
+from dptune.randomness import Randomness
 from dptune.training.datasets import Dataset
 from dptune.training.dpsgd import Settings, descend
 from dptune.training.models import Mlp, softmax
-from dptune.training.noise import RunKey
 from dptune.training.numpy_engine import NumpyEngine
 from dptune.training.optimizers import Cosine, Momentum
 from dptune.training.sampling import PoissonSampler
@@ -41,7 +41,7 @@ def test_an_empty_data_set_walks_by_noise_alone_with_the_stated_variance(model: 
     data, steps = records(0), 30
     engine = NumpyEngine(model, compiled=compiled)
     settings = with_(steps=steps)
-    keys = [RunKey.rehearsal(seed) for seed in range(600)]
+    keys = [Randomness.rehearsal(seed) for seed in range(600)]
     ends = np.stack([descend(engine, data, [settings], [key])[0] - engine.start(key) for key in keys])
     assert ends.shape[1] == model.dimension
     deviation = 0.7 * 1.5 * 0.5 / 20.0 * np.sqrt(steps)
@@ -53,7 +53,7 @@ def test_an_empty_data_set_walks_by_noise_alone_with_the_stated_variance(model: 
 
 
 def test_noiseless_run_equals_a_plain_loop_with_public_denominator() -> None:
-    data, key = records(), RunKey.rehearsal(5)
+    data, key = records(), Randomness.rehearsal(5)
     model = Mlp(6, 3, (5,), "tanh")
     settings = with_(noise_multiplier=0.0, optimizer=Momentum(0.9))
     got = descend(NumpyEngine(model, double=True), data, [settings], [key])[0]
@@ -76,13 +76,13 @@ def test_noiseless_run_equals_a_plain_loop_with_public_denominator() -> None:
 def test_candidates_of_a_stack_have_independent_noise() -> None:
     engine = NumpyEngine(softmax(60, 30))
     data = records(0, features=60, classes=30)
-    ends = descend(engine, data, [with_(steps=3)] * 4, [RunKey.rehearsal(seed) for seed in range(4)])
+    ends = descend(engine, data, [with_(steps=3)] * 4, [Randomness.rehearsal(seed) for seed in range(4)])
     gram = np.corrcoef(np.stack(ends))
     assert np.abs(gram - np.eye(4)).max() < 6 / np.sqrt(engine.dimension)
 
 
 def test_the_schedule_scales_every_step() -> None:
-    data, key = records(), RunKey.rehearsal(6)
+    data, key = records(), Randomness.rehearsal(6)
     settings = with_(noise_multiplier=0.0, steps=7, schedule=Cosine(warmup=0.3, floor=0.1))
     engine = NumpyEngine(softmax(6, 3), double=True)
     got = descend(engine, data, [settings], [key])[0]
@@ -98,7 +98,7 @@ def test_the_schedule_scales_every_step() -> None:
 @pytest.mark.parametrize("secure", [False, True])
 def test_a_stack_equals_separate_runs(secure: bool) -> None:
     data = records()
-    keys = [RunKey.rehearsal(seed) for seed in range(3)]
+    keys = [Randomness.rehearsal(seed) for seed in range(3)]
     settings = [with_(secure=secure, learning_rate=lr, clip_norm=c) for lr, c in ((0.1, 1.0), (0.5, 0.3), (1.0, 2.0))]
     engine = NumpyEngine(Mlp(6, 3, (4,)), double=secure)
     together = descend(engine, data, settings, keys)
@@ -109,7 +109,7 @@ def test_a_stack_equals_separate_runs(secure: bool) -> None:
 
 def test_runs_repeat_from_their_key_and_differ_between_keys() -> None:
     data, engine = records(), NumpyEngine(softmax(6, 3))
-    one, again, other = (descend(engine, data, [BASE], [RunKey.rehearsal(s)])[0] for s in (1, 1, 2))
+    one, again, other = (descend(engine, data, [BASE], [Randomness.rehearsal(s)])[0] for s in (1, 1, 2))
     assert np.array_equal(one, again)
     assert not np.array_equal(one, other)
 
@@ -120,7 +120,7 @@ def test_the_number_of_records_is_no_denominator() -> None:
     twice = data.take(np.tile(np.arange(100), 2))
     settings = with_(noise_multiplier=0.0, sampling_rate=1.0, steps=1)
     engine = NumpyEngine(softmax(6, 3), double=True)
-    small, large = (descend(engine, d, [settings], [RunKey.rehearsal(1)])[0] for d in (data, twice))
+    small, large = (descend(engine, d, [settings], [Randomness.rehearsal(1)])[0] for d in (data, twice))
     np.testing.assert_allclose(large, 2 * small, rtol=1e-12)
 
 
@@ -128,15 +128,15 @@ def test_warm_start_continues_from_given_parameters() -> None:
     data, engine = records(), NumpyEngine(softmax(6, 3), double=True)
     start = np.arange(engine.dimension, dtype=float)
     settings = with_(noise_multiplier=0.0, learning_rate=1e-12)
-    got = descend(engine, data, [settings], [RunKey.rehearsal(1)], [start])[0]
+    got = descend(engine, data, [settings], [Randomness.rehearsal(1)], [start])[0]
     np.testing.assert_allclose(got, start, atol=1e-9)
     with pytest.raises(InvalidInput, match="warm start needs 21 parameters"):
-        descend(engine, data, [settings], [RunKey.rehearsal(1)], [start[:3]])
+        descend(engine, data, [settings], [Randomness.rehearsal(1)], [start[:3]])
 
 
 def test_divergence_is_an_outcome() -> None:
     settings = with_(learning_rate=1e38, steps=20)
-    end = descend(NumpyEngine(Mlp(6, 3, (4,), "relu")), records(), [settings], [RunKey.rehearsal(1)])[0]
+    end = descend(NumpyEngine(Mlp(6, 3, (4,), "relu")), records(), [settings], [Randomness.rehearsal(1)])[0]
     assert end.shape == (43,)
 
 
@@ -169,11 +169,11 @@ def test_a_batch_above_the_data() -> None:
 
 
 def test_shared_keys_and_mixed_stacks_are_refused() -> None:
-    engine, key = NumpyEngine(softmax(6, 3)), RunKey.rehearsal(1)
+    engine, key = NumpyEngine(softmax(6, 3)), Randomness.rehearsal(1)
     with pytest.raises(InvalidInput, match="share a run key"):
         descend(engine, records(), [BASE, BASE], [key, key])
     with pytest.raises(InvalidInput, match="must share steps"):
-        descend(engine, records(), [BASE, with_(steps=3)], [key, RunKey.rehearsal(2)])
+        descend(engine, records(), [BASE, with_(steps=3)], [key, Randomness.rehearsal(2)])
     with pytest.raises(InvalidInput, match="double precision"):
         descend(engine, records(), [with_(secure=True)], [key])
     with pytest.raises(InvalidInput, match=r"'noise_multiplier' of at least 0\.000976562"):
@@ -186,5 +186,5 @@ def test_secure_runs_take_any_number_of_records() -> None:
     """It is private, so it may be no reason to refuse, though with the least noise 2^23 shares could leave the bits."""
     data = Dataset(np.zeros((2**23, 1), np.float32), np.zeros(2**23, np.int64), 2)
     few = with_(secure=True, noise_multiplier=2.0**-10, sampling_rate=1e-6, steps=1)
-    ended = descend(NumpyEngine(softmax(1, 2), double=True), data, [few], [RunKey.rehearsal(1)])
+    ended = descend(NumpyEngine(softmax(1, 2), double=True), data, [few], [Randomness.rehearsal(1)])
     assert np.isfinite(ended[0]).all()

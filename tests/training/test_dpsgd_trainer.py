@@ -12,19 +12,8 @@ import pytest
 
 from dptune.accounting import DpSgd, Gaussian, Gdp
 from dptune.errors import InvalidInput
-from dptune.training import (
-    DpSgdTrainer,
-    Fitted,
-    Holdout,
-    Mlp,
-    RunKey,
-    Settings,
-    Trainer,
-    fit_many,
-    load,
-    softmax,
-    trainer,
-)
+from dptune.randomness import Randomness
+from dptune.training import DpSgdTrainer, Fitted, Holdout, Mlp, Settings, Trainer, fit_many, load, softmax, trainer
 from dptune.training._compiled import kernel
 from dptune.training.datasets import Dataset
 from dptune.training.models import dp_hypo_cnn
@@ -47,7 +36,7 @@ def digits_trainer(**changes: object) -> DpSgdTrainer:
 
 
 def test_digits_are_learnt() -> None:
-    fitted = digits_trainer().fit({"lr": 1.0, "clip": 0.5}, load("digits").train, RunKey.rehearsal(1))
+    fitted = digits_trainer().fit({"lr": 1.0, "clip": 0.5}, load("digits").train, Randomness.rehearsal(1))
     assert fitted.score > 0.85
     assert fitted.model.accuracy(load("digits").test) == fitted.score
     again = pickle.loads(pickle.dumps(fitted.model))
@@ -83,7 +72,7 @@ def test_a_held_out_score_is_part_of_the_cost() -> None:
 def test_several_candidates_equal_their_single_runs() -> None:
     made, data = digits_trainer(), load("digits").train
     params = [{"lr": 0.5}, {"lr": 1.0, "steps": 20}, {"lr": 2.0, "clip": 0.2}]
-    keys = [RunKey.rehearsal(seed) for seed in range(3)]
+    keys = [Randomness.rehearsal(seed) for seed in range(3)]
     together = made.fit_many(params, data, keys)
     for one, key, fitted in zip(params, keys, together, strict=True):
         alone = made.fit(one, data, key)
@@ -95,7 +84,7 @@ def test_candidates_with_private_scores_are_stacked_too() -> None:
     made = DpSgdTrainer(softmax(64, 10), SETTINGS, holdout=Holdout(0.2, 280.0))
     data = load("digits").train
     params = [{"lr": 0.5}, {"lr": 2.0}, {"lr": 1.0, "clip": 0.3}]
-    keys = [RunKey.rehearsal(seed) for seed in range(3)]
+    keys = [Randomness.rehearsal(seed) for seed in range(3)]
     assert len(made._groups([made.resolve(one) for one in params])) == 1
     together = made.fit_many(params, data, keys)
     for one, key, fitted in zip(params, keys, together, strict=True):
@@ -122,18 +111,18 @@ def test_a_shape_says_which_candidates_are_worth_a_stack() -> None:
 
 def test_warm_start_begins_where_the_last_run_ended() -> None:
     made, data = digits_trainer(), load("digits").train
-    first = made.fit({"lr": 1.0}, data, RunKey.rehearsal(1))
-    still = made.fit({"lr": 1e-9, "steps": 1}, data, RunKey.rehearsal(2), start=first.model.parameters)
+    first = made.fit({"lr": 1.0}, data, Randomness.rehearsal(1))
+    still = made.fit({"lr": 1e-9, "steps": 1}, data, Randomness.rehearsal(2), start=first.model.parameters)
     assert still.score == first.score
 
 
 def test_a_private_score_is_noised_and_an_unnoised_one_is_refused() -> None:
     data = load("digits").train
     made = DpSgdTrainer(softmax(64, 10), SETTINGS, holdout=Holdout(0.2, denominator=287, scale=0.02))
-    scores = [made.fit({}, data, RunKey.rehearsal(seed)).score for seed in range(3)]
+    scores = [made.fit({}, data, Randomness.rehearsal(seed)).score for seed in range(3)]
     assert len(set(scores)) == 3
     assert all(0.6 < score < 1.2 for score in scores)
-    noised = [made.holdout.score(200, RunKey.rehearsal(s)) for s in range(4000)] if made.holdout else []
+    noised = [made.holdout.score(200, Randomness.rehearsal(s)) for s in range(4000)] if made.holdout else []
     assert np.mean(noised) == pytest.approx(200 / 287, abs=6 * 0.02 / np.sqrt(4000))
     assert np.std(noised) == pytest.approx(0.02, rel=6 / np.sqrt(8000))
     with pytest.raises(InvalidInput, match="either 'validation'"):
@@ -143,15 +132,15 @@ def test_a_private_score_is_noised_and_an_unnoised_one_is_refused() -> None:
 def test_without_records_to_score_on_there_is_no_score() -> None:
     data = load("digits").train
     made, scored = DpSgdTrainer(softmax(64, 10), SETTINGS), DpSgdTrainer(softmax(64, 10), SETTINGS, validation=data)
-    model, score = made.fit({}, data, RunKey.rehearsal(1))
+    model, score = made.fit({}, data, Randomness.rehearsal(1))
     assert score == 0.0
     assert made.cost({}) == scored.cost({})
-    assert np.array_equal(model.parameters, scored.fit({}, data, RunKey.rehearsal(1)).model.parameters)
+    assert np.array_equal(model.parameters, scored.fit({}, data, Randomness.rehearsal(1)).model.parameters)
 
 
 def test_a_holdout_trains_on_none_of_its_records() -> None:
     data = load("digits").train
-    train, held = Holdout(0.3, denominator=400).split(data, RunKey.rehearsal(1))
+    train, held = Holdout(0.3, denominator=400).split(data, Randomness.rehearsal(1))
     assert len(train) + len(held) == len(data)
     assert abs(len(held) - 0.3 * len(data)) < 6 * np.sqrt(0.21 * len(data))
 
@@ -173,7 +162,7 @@ def test_functions_become_trainers() -> None:
 
     assert isinstance(constant, Trainer)
     assert isinstance(digits_trainer(), Trainer)
-    keys = [RunKey.rehearsal(1), RunKey.rehearsal(2)]
+    keys = [Randomness.rehearsal(1), Randomness.rehearsal(2)]
     assert fit_many(constant, [{}, {}], None, keys) == [Fitted("model", 1.0)] * 2
     assert constant.cost({}) == Gdp(1.0)
     assert wrong.cost({}) == Gdp(2.0)
@@ -193,7 +182,7 @@ def test_modules_come_from_a_function_of_the_parameters() -> None:
         SETTINGS,
         validation=data.test,
     )
-    one, again = (made.fit({"width": 20, "steps": 60}, data.train, RunKey.rehearsal(1)) for _ in range(2))
+    one, again = (made.fit({"width": 20, "steps": 60}, data.train, Randomness.rehearsal(1)) for _ in range(2))
     assert one.score > 0.5
     assert one.score == again.score  # the initial weights too are a function of the run
     assert one.model(torch.zeros(1, 64)).shape == (1, 10)
@@ -205,12 +194,12 @@ def test_the_engine_can_be_chosen() -> None:
         if engine == "torch":
             pytest.importorskip("torch", reason="the torch engine needs torch")
         made = DpSgdTrainer(Mlp(64, 10, (16,)), SETTINGS, validation=data.test, engine=engine)
-        fitted = made.fit({"steps": 80}, data.train, RunKey.rehearsal(1))
+        fitted = made.fit({"steps": 80}, data.train, Randomness.rehearsal(1))
         assert fitted.score > 0.5
         assert fitted.model.accuracy(data.test) == fitted.score
     with pytest.raises(InvalidInput, match="no engine called 'fast'"):
         DpSgdTrainer(softmax(64, 10), SETTINGS, validation=data.test, engine="fast").fit(
-            {}, data.train, RunKey.rehearsal(1)
+            {}, data.train, Randomness.rehearsal(1)
         )
 
 
@@ -224,12 +213,12 @@ def test_secure_runs_learn_as_well() -> None:
     made = DpSgdTrainer(
         softmax(64, 10), Settings(0.2, 2.0, 150, 0.5, 1.0, 287.0, Momentum(0.9), secure=True), split.test
     )
-    assert made.fit({}, split.train, RunKey.rehearsal(1)).score > 0.85
+    assert made.fit({}, split.train, Randomness.rehearsal(1)).score > 0.85
 
 
 def test_no_records_is_noise_and_a_score() -> None:
     empty = Dataset(np.zeros((0, 64)), np.zeros(0, dtype=int), 10)
-    assert 0.0 <= digits_trainer().fit({"steps": 3}, empty, RunKey.rehearsal(1)).score < 0.4
+    assert 0.0 <= digits_trainer().fit({"steps": 3}, empty, Randomness.rehearsal(1)).score < 0.4
 
 
 def test_the_core_needs_no_torch() -> None:

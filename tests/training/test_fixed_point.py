@@ -20,11 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dptune.errors import InvalidInput
+from dptune.randomness import Randomness
 from dptune.training import Settings, descend
 from dptune.training._fixed_point import FixedPoint, _exponentials, _public, _softmax_minus_label
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Mlp, softmax
-from dptune.training.noise import RunKey, SecureNoise
+from dptune.training.noise import SecureNoise
 from dptune.training.numpy_engine import NumpyEngine
 
 MODELS = [
@@ -236,7 +237,7 @@ def test_clipping_keeps_nearly_the_whole_norm() -> None:
     data = Dataset(np.random.default_rng(4).random((40, 784)), np.arange(40) % 10, 10)
     engine = NumpyEngine(model, double=True)
     engine.bind(data)
-    parameters = engine.start(RunKey.rehearsal(1))[None]
+    parameters = engine.start(Randomness.rehearsal(1))[None]
     norms = np.linalg.norm(alone(engine, parameters, np.arange(40), 0.5), axis=1)
     assert norms.min() > 0.5 * (1 - 1e-4)
 
@@ -288,7 +289,7 @@ def test_a_secure_step_with_and_without_a_record_differs_by_at_most_the_clip_nor
     engine.bind(data)
     rng = np.random.default_rng(7)
     scale = 2.0**12 * clip
-    noise = SecureNoise(RunKey.rehearsal(1), engine.dimension)
+    noise = SecureNoise(Randomness.rehearsal(1), engine.dimension)
     limit = np.array([clip - noise.margin(engine.dimension, scale, clip)])
     assert 0 < limit[0] < 0.95 * clip
     lattice = SecureNoise.lattice(scale)
@@ -367,7 +368,7 @@ def test_secure_runs_follow_the_plain_ones(noise: float) -> None:
     data = Dataset(rng.normal(size=(400, 20)), rng.integers(0, 3, 400), 3)
     plain = Settings(0.1, 0.0, 60, 0.5, 0.5, 40.0)
     secure = dataclasses.replace(plain, noise_multiplier=noise, secure=True)
-    key = RunKey.rehearsal(2)
+    key = Randomness.rehearsal(2)
     engine = NumpyEngine(model, double=True)
     one = descend(engine, data, [secure], [key])[0]
     two = descend(NumpyEngine(model, double=True), data, [plain], [key])[0]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dptune.errors import InvalidInput
-from dptune.training import DpSgdTrainer, RunKey, Settings, TrainedModel, engine_for
+from dptune.randomness import Randomness
+from dptune.training import DpSgdTrainer, Settings, TrainedModel, engine_for
 from dptune.training.datasets import Dataset
 from dptune.training.dpsgd import Engine
 from dptune.training.fused_engine import FusedEngine
@@ -35,7 +36,7 @@ def rows(features: int, count: int = 1000) -> np.ndarray:
 
 
 def check(engine: Engine, features: int, sizes: list[int] = SIZES) -> None:
-    x, parameters = rows(features, max(sizes)), engine.start(RunKey.rehearsal(1))
+    x, parameters = rows(features, max(sizes)), engine.start(Randomness.rehearsal(1))
     if not parameters.any():
         parameters += np.random.default_rng(1).normal(size=len(parameters)).astype(parameters.dtype)
     expected = np.concatenate([engine.logits(parameters, x[place : place + 1]) for place in range(len(x))])
@@ -89,7 +90,7 @@ def test_trained_models_say_so() -> None:
         sampling_rate=0.5, noise_multiplier=1.0, steps=2, clip_norm=1.0, learning_rate=0.5, batch_size=10.0
     )
     data = Dataset(np.random.default_rng(0).normal(size=(20, 5)), np.arange(20) % 3, 3)
-    model = DpSgdTrainer(Mlp(5, 3, (4,)), settings).fit({}, data, RunKey.rehearsal(1)).model
+    model = DpSgdTrainer(Mlp(5, 3, (4,)), settings).fit({}, data, Randomness.rehearsal(1)).model
     assert isinstance(model, TrainedModel)
     assert model.judges_each_record_alone is True
 

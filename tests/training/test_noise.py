@@ -13,8 +13,9 @@ import pytest
 from scipy import stats
 
 from dptune.errors import InvalidInput
+from dptune.randomness import Randomness, as_randomness
 from dptune.training._compiled import kernel
-from dptune.training.noise import FastNoise, NoiseStack, RunKey, SecureNoise, as_key, generator_of
+from dptune.training.noise import FastNoise, NoiseStack, SecureNoise, generator_of
 
 KINDS = [
     pytest.param(lambda key, d: FastNoise(key, d, compiled=False), id="fast"),
@@ -25,10 +26,10 @@ KINDS = [
     ),
     pytest.param(SecureNoise, id="secure"),
 ]
-Kind = Callable[[RunKey, int], FastNoise | SecureNoise]
+Kind = Callable[[Randomness, int], FastNoise | SecureNoise]
 
 
-def draws(kind: Kind, key: RunKey, dimension: int, steps: int) -> np.ndarray:
+def draws(kind: Kind, key: Randomness, dimension: int, steps: int) -> np.ndarray:
     noise = kind(key, dimension)
     return np.stack([np.array(noise.sample(step), dtype=np.float64) for step in range(steps)])
 
@@ -36,7 +37,7 @@ def draws(kind: Kind, key: RunKey, dimension: int, steps: int) -> np.ndarray:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dimension", [7, 20_001])
 def test_noise_is_standard_normal(kind: Kind, dimension: int) -> None:
-    values = draws(kind, RunKey.rehearsal(1), dimension, max(20, 200_000 // dimension)).ravel()
+    values = draws(kind, Randomness.rehearsal(1), dimension, max(20, 200_000 // dimension)).ravel()
     n = values.size
     assert abs(values.mean()) < 6 / np.sqrt(n)
     assert abs(values.var() - 1) < 6 * np.sqrt(2 / n)
@@ -46,7 +47,7 @@ def test_noise_is_standard_normal(kind: Kind, dimension: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_coordinate_and_every_step_is_independent(kind: Kind) -> None:
-    values = draws(kind, RunKey.rehearsal(2), 40, 4000)
+    values = draws(kind, Randomness.rehearsal(2), 40, 4000)
     gram = values.T @ values / len(values)
     assert np.abs(gram - np.eye(40)).max() < 7 * np.sqrt(2 / len(values))
     lagged = (values[1:] * values[:-1]).mean(axis=0)
@@ -55,12 +56,12 @@ def test_every_coordinate_and_every_step_is_independent(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_noise_is_a_function_of_run_and_step(kind: Kind) -> None:
-    key = RunKey.rehearsal(3)
+    key = Randomness.rehearsal(3)
     forward = draws(kind, key, 33, 500)
     again = kind(key, 33)
     for step in (499, 0, 250):
         assert np.array_equal(np.array(again.sample(step), dtype=np.float64), forward[step])
-    other = draws(kind, RunKey.rehearsal(4), 33, 500)
+    other = draws(kind, Randomness.rehearsal(4), 33, 500)
     assert abs(np.corrcoef(forward.ravel(), other.ravel())[0, 1]) < 6 / np.sqrt(forward.size)
 
 
@@ -70,8 +71,8 @@ def test_noise_is_a_function_of_run_and_step(kind: Kind) -> None:
 def test_what_is_added_is_the_scaled_sample(kind: Kind, dtype: type, dimension: int) -> None:
     total: np.ndarray = np.linspace(-1.0, 1.0, dimension + 8).astype(dtype)
     before = total.copy()
-    kind(RunKey.rehearsal(5), dimension).add(total[:dimension], 0.7, 2, 0.25)
-    expected = 0.25 * (before[:dimension] + np.float32(0.7) * kind(RunKey.rehearsal(5), dimension).sample(2))
+    kind(Randomness.rehearsal(5), dimension).add(total[:dimension], 0.7, 2, 0.25)
+    expected = 0.25 * (before[:dimension] + np.float32(0.7) * kind(Randomness.rehearsal(5), dimension).sample(2))
     np.testing.assert_allclose(total[:dimension], expected, rtol=1e-5, atol=1e-6)
     assert np.array_equal(total[dimension:], before[dimension:])  # nothing beyond the last coordinate
 
@@ -81,7 +82,7 @@ def test_what_is_added_is_the_scaled_sample(kind: Kind, dtype: type, dimension: 
 @pytest.mark.parametrize("dimension", [1, 212, 9001])
 def test_a_stack_adds_to_every_run_its_own_noise(kind: Kind, scales: list[float], dimension: int) -> None:
     units = [0.25, 1.0 / 3.0, 1.0][: len(scales)]
-    keys = [RunKey.rehearsal(seed) for seed in range(len(scales))]
+    keys = [Randomness.rehearsal(seed) for seed in range(len(scales))]
     together = NoiseStack([kind(key, dimension) for key in keys], scales, units)
     dtype: type[np.floating] = np.float64 if kind is SecureNoise else np.float32
     for step in (0, 1, 50, 7):
@@ -100,7 +101,7 @@ def test_the_generator_has_a_name() -> None:
 
 @pytest.mark.parametrize("kind", KINDS[:2])
 def test_fast_noise_reaches_the_tail_of_the_law(kind: Kind) -> None:
-    values = draws(kind, RunKey.rehearsal(5), 100_000, 40).ravel()
+    values = draws(kind, Randomness.rehearsal(5), 100_000, 40).ravel()
     beyond = np.sum(np.abs(values) > 4)
     expected = 2 * stats.norm.sf(4) * values.size
     assert abs(beyond - expected) < 6 * np.sqrt(expected)
@@ -108,7 +109,7 @@ def test_fast_noise_reaches_the_tail_of_the_law(kind: Kind) -> None:
 
 def test_secure_noise_lands_on_the_same_lattice_for_all_sums() -> None:
     scale, dimension = 1.7, 5000
-    noise = SecureNoise(RunKey.rehearsal(6), dimension)
+    noise = SecureNoise(Randomness.rehearsal(6), dimension)
     step = 2.0**-20
     for sums in (np.zeros(dimension), np.random.default_rng(0).normal(size=dimension)):
         total = sums.copy()
@@ -122,8 +123,8 @@ def test_secure_noise_commutes_with_lattice_shifts() -> None:
     scale, step = 0.9, 2.0**-21
     shift = step * np.arange(-50, 50)
     first, second = np.zeros(100), shift.copy()
-    SecureNoise(RunKey.rehearsal(7), 100).add(first, scale, 3)
-    SecureNoise(RunKey.rehearsal(7), 100).add(second, scale, 3)
+    SecureNoise(Randomness.rehearsal(7), 100).add(first, scale, 3)
+    SecureNoise(Randomness.rehearsal(7), 100).add(second, scale, 3)
     assert np.array_equal(second - first, shift)
 
 
@@ -131,8 +132,8 @@ def test_secure_sums_wrap_around_with_their_noise() -> None:
     """Sums that differ by a step on both sides of the seam are as close as others: the noise hides the seam, too."""
     step, half = 2.0**-20, 2.0**52
     at, beyond = np.full(2000, (half - 1) * step), np.full(2000, -half * step)
-    SecureNoise(RunKey.rehearsal(9), 2000).add(at, 1.0, 0)
-    SecureNoise(RunKey.rehearsal(9), 2000).add(beyond, 1.0, 0)
+    SecureNoise(Randomness.rehearsal(9), 2000).add(at, 1.0, 0)
+    SecureNoise(Randomness.rehearsal(9), 2000).add(beyond, 1.0, 0)
     assert set((beyond - at) / step) <= {1.0, 1.0 - 2 * half}  # the next step, modulo 2^53
     assert ((beyond < 0) & (at < 0)).any()
     assert ((beyond > 0) & (at > 0)).any()
@@ -142,7 +143,7 @@ def test_secure_sums_wrap_around_with_their_noise() -> None:
 def test_rounding_cannot_exceed_the_margin() -> None:
     rng = np.random.default_rng(1)
     dimension, scale = 64, 0.5
-    noise = SecureNoise(RunKey.rehearsal(8), dimension)
+    noise = SecureNoise(Randomness.rehearsal(8), dimension)
     margin = noise.margin(dimension, scale, 1.0) - 2.0**-13  # the rest is for rounding inside engines
     for _ in range(200):
         one = rng.normal(size=dimension)
@@ -155,19 +156,19 @@ def test_rounding_cannot_exceed_the_margin() -> None:
 
 
 def test_keys_hide_their_bits_and_refuse_other_lengths() -> None:
-    key = RunKey.fresh()
-    assert key.secret.hex() not in repr(key)
-    assert repr(key.secret) not in repr(key)
-    assert RunKey.fresh() != RunKey.fresh()
+    key = Randomness.fresh()
+    assert key.secret().hex() not in repr(key)
+    assert repr(key.secret()) not in repr(key)
+    assert Randomness.fresh() != Randomness.fresh()
     with pytest.raises(InvalidInput, match="32 bytes"):
-        RunKey(b"short")
+        Randomness(b"short")
     with pytest.raises(InvalidInput, match="'rng' must be"):
-        as_key(3)  # type: ignore[arg-type] # what a careless caller would pass
+        as_randomness(3)  # type: ignore[arg-type] # what a careless caller would pass
 
 
 def test_secure_noise_refuses_single_precision() -> None:
     with pytest.raises(InvalidInput, match="double precision"):
-        SecureNoise(RunKey.rehearsal(1), 3).add(np.zeros(3, np.float32), 1.0, 0)
+        SecureNoise(Randomness.rehearsal(1), 3).add(np.zeros(3, np.float32), 1.0, 0)
 
 
 @pytest.mark.usefixtures("instruction_set")

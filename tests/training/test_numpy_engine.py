@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from dptune.errors import InvalidInput
+from dptune.randomness import Randomness
 from dptune.training._compiled import kernel
 from dptune.training._layers import product
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Mlp, softmax
-from dptune.training.noise import RunKey
 from dptune.training.numpy_engine import _KEPT, NumpyEngine
 
 MODELS = [
@@ -192,7 +192,7 @@ def test_padding_is_never_active() -> None:
     wild[7] = 1e39
     engine, out, rest = NumpyEngine(model, compiled=True), *np.empty((2, 1, model.dimension), np.float32)
     engine.bind(Dataset(wild, data.y, 2, public=True))
-    parameters = engine.start(RunKey.rehearsal(1))[None]
+    parameters = engine.start(Randomness.rehearsal(1))[None]
     engine.clipped_sums(parameters, [np.arange(40)], np.ones(1), out)
     engine.clipped_sums(parameters, [np.delete(np.arange(40), 7)], np.ones(1), rest)
     assert np.isfinite(out).all()
@@ -235,10 +235,10 @@ def test_nothing_behind_the_parameters_is_read(instruction_set: str) -> None:
 
 def test_starts_differ_between_runs_and_repeat_within_one() -> None:
     engine = NumpyEngine(Mlp(5, 3, (4,)))
-    one, again, other = (engine.start(RunKey.rehearsal(seed)) for seed in (1, 1, 2))
+    one, again, other = (engine.start(Randomness.rehearsal(seed)) for seed in (1, 1, 2))
     assert np.array_equal(one, again)
     assert not np.array_equal(one, other)
-    assert not NumpyEngine(softmax(5, 3)).start(RunKey.rehearsal(1)).any()
+    assert not NumpyEngine(softmax(5, 3)).start(Randomness.rehearsal(1)).any()
 
 
 def test_data_that_does_not_fit_the_model() -> None:
@@ -384,5 +384,5 @@ def test_nothing_depends_on_memory_that_was_not_written(model: Mlp, compiled: bo
     data, batch = records(30, model.classes), np.arange(30)
     engine, out = NumpyEngine(model, compiled=compiled), np.zeros((1, model.dimension), np.float32)
     engine.bind(data)
-    engine.clipped_sums(engine.start(RunKey.rehearsal(1))[None], [batch], np.array([1.0]), out)
+    engine.clipped_sums(engine.start(Randomness.rehearsal(1))[None], [batch], np.array([1.0]), out)
     assert 0.0 < float(np.linalg.norm(out)) <= 30.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from dptune.training.noise import RunKey
+from dptune.randomness import Randomness
 from dptune.training.sampling import PoissonSampler, poisson_subset
 
 
 def test_sizes_follow_the_binomial_law() -> None:
-    sampler = PoissonSampler(RunKey.rehearsal(1), 40, 0.05)
+    sampler = PoissonSampler(Randomness.rehearsal(1), 40, 0.05)
     sizes = np.array([len(sampler.batch(step)) for step in range(20_000)])
     expected = stats.binom.pmf(np.arange(9), 40, 0.05) * len(sizes)
     seen = np.bincount(sizes, minlength=41)
@@ -23,7 +23,7 @@ def test_sizes_follow_the_binomial_law() -> None:
 
 def test_records_are_drawn_independently_and_at_most_once() -> None:
     records, rate, steps = 12, 0.3, 30_000
-    sampler = PoissonSampler(RunKey.rehearsal(2), records, rate)
+    sampler = PoissonSampler(Randomness.rehearsal(2), records, rate)
     drawn = np.zeros((steps, records))
     for step in range(steps):
         batch = sampler.batch(step)
@@ -37,18 +37,18 @@ def test_records_are_drawn_independently_and_at_most_once() -> None:
 
 
 def test_batches_are_a_function_of_run_and_step() -> None:
-    one, two = (PoissonSampler(RunKey.rehearsal(3), 1000, 0.1) for _ in range(2))
+    one, two = (PoissonSampler(Randomness.rehearsal(3), 1000, 0.1) for _ in range(2))
     late = two.batch(7)
     assert np.array_equal(one.batch(7), late)
     assert not np.array_equal(one.batch(8), late)
 
 
 def test_rates_at_the_ends() -> None:
-    assert len(PoissonSampler(RunKey.rehearsal(4), 50, 1.0).batch(0)) == 50
-    assert len(PoissonSampler(RunKey.rehearsal(4), 0, 0.5).batch(0)) == 0
+    assert len(PoissonSampler(Randomness.rehearsal(4), 50, 1.0).batch(0)) == 50
+    assert len(PoissonSampler(Randomness.rehearsal(4), 0, 0.5).batch(0)) == 0
 
 
 def test_a_subset_and_its_complement_share_the_records() -> None:
-    inside, outside = poisson_subset(10_000, 0.1, RunKey.rehearsal(5))
+    inside, outside = poisson_subset(10_000, 0.1, Randomness.rehearsal(5))
     assert sorted([*inside, *outside]) == list(range(10_000))
     assert abs(len(inside) - 1000) < 6 * np.sqrt(900)

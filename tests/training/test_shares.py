@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dptune.randomness import Randomness
 from dptune.training import _shares
 from dptune.training._shares import add_share, total_steps, wrapped
-from dptune.training.noise import RunKey, SecureNoise
+from dptune.training.noise import SecureNoise
 
 NUMBERS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False), st.floats(-3.0, 3.0), st.sampled_from([0.0, 5e-324])
@@ -27,7 +28,7 @@ NUMBERS = st.one_of(
 def test_no_share_is_longer_than_the_clip_norm(gradient: list[float], clip: float, multiplier: float) -> None:
     scale = clip * multiplier
     lattice = SecureNoise.lattice(scale)
-    limit = clip - SecureNoise(RunKey.rehearsal(1), 1).margin(len(gradient), scale, clip)
+    limit = clip - SecureNoise(Randomness.rehearsal(1), 1).margin(len(gradient), scale, clip)
     steps = np.zeros(len(gradient))
     add_share(steps, np.array(gradient), limit, lattice)
     assert np.array_equal(steps, np.rint(steps))

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from dptune.errors import InvalidInput
+from dptune.randomness import Randomness
 from dptune.training.datasets import Dataset
 from dptune.training.dpsgd import Settings, descend
 from dptune.training.models import (
@@ -26,7 +27,7 @@ from dptune.training.models import (
     dp_hypo_cnn,
     softmax,
 )
-from dptune.training.noise import RunKey, SecureNoise
+from dptune.training.noise import SecureNoise
 from dptune.training.numpy_engine import NumpyEngine
 from dptune.training.sampling import PoissonSampler
 
@@ -120,7 +121,7 @@ def build_copy(module: nn.Module) -> nn.Module:
 
 def our_clipped_sum(engine: Any, data: Dataset, batch: np.ndarray, clip: float) -> np.ndarray:
     engine.bind(data)
-    parameters = engine.start(RunKey.rehearsal(0))[None]
+    parameters = engine.start(Randomness.rehearsal(0))[None]
     out = np.empty_like(parameters)
     engine.clipped_sums(parameters, [batch], np.array([clip]), out)
     result: np.ndarray = out[0]
@@ -243,7 +244,7 @@ def test_the_first_step_refuses_wrong_sums(mode: str, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("name", ["mlp", "two convs"])
 def test_a_noiseless_trajectory_equals_opacus(name: str) -> None:
-    module, data, key = modules()[name], records(), RunKey.rehearsal(3)
+    module, data, key = modules()[name], records(), Randomness.rehearsal(3)
     settings = Settings(
         sampling_rate=0.1, noise_multiplier=0.0, steps=15, clip_norm=0.5, learning_rate=0.5, batch_size=30.0
     )
@@ -359,7 +360,7 @@ def test_dropout_is_a_function_of_the_run() -> None:
     settings = Settings(
         sampling_rate=0.1, noise_multiplier=1.0, steps=5, clip_norm=0.5, learning_rate=0.5, batch_size=30.0
     )
-    one, again = (descend(TorchEngine(module), records(), [settings], [RunKey.rehearsal(1)])[0] for _ in range(2))
+    one, again = (descend(TorchEngine(module), records(), [settings], [Randomness.rehearsal(1)])[0] for _ in range(2))
     assert np.array_equal(one, again)
 
 
@@ -374,7 +375,7 @@ def test_dropout_does_not_move_the_others(mode: str) -> None:
     )
     data = records(200)
     ends = [
-        descend(TorchEngine(module, mode=mode, double=True), part, [settings], [RunKey.rehearsal(1)])[0]
+        descend(TorchEngine(module, mode=mode, double=True), part, [settings], [Randomness.rehearsal(1)])[0]
         for part in (data, data.take(np.arange(1, 200)))
     ]
     assert 0.9 < np.linalg.norm(ends[0] - ends[1]) <= 1.0 + 1e-6
@@ -384,7 +385,7 @@ def test_masks_change_from_step_to_step() -> None:
     module = nn.Sequential(nn.Dropout(0.5), nn.Linear(162, 3))
     engine = TorchEngine(module)
     engine.bind(records())
-    start, patterns = engine.start(RunKey.rehearsal(1)), set()
+    start, patterns = engine.start(Randomness.rehearsal(1)), set()
     for step in range(3):
         out = np.empty((1, engine.dimension), np.float32)
         engine.clipped_sums(start[None] + np.float32(step), [np.arange(20)], np.array([1.0]), out)
@@ -442,7 +443,7 @@ def test_a_record_on_which_a_module_raises_contributes_nothing(double: bool) -> 
     data.x[7, 2] = 99.0
     engine = TorchEngine(Odd(), double=double)
     engine.bind(data)
-    parameters, out = engine.start(RunKey.rehearsal(1))[None], np.empty((2, 1, engine.dimension), engine.dtype)
+    parameters, out = engine.start(Randomness.rehearsal(1))[None], np.empty((2, 1, engine.dimension), engine.dtype)
     others = np.delete(np.arange(20), 7)
     for place, batch in enumerate((np.arange(20), others)):
         if double:
@@ -507,7 +508,7 @@ def test_the_callers_module_is_left_alone() -> None:
         sampling_rate=0.1, noise_multiplier=1.0, steps=3, clip_norm=0.5, learning_rate=0.5, batch_size=30.0
     )
     engine = TorchEngine(module)
-    end = descend(engine, records(), [settings], [RunKey.rehearsal(1)])[0]
+    end = descend(engine, records(), [settings], [Randomness.rehearsal(1)])[0]
     for old, new in zip(before, module.parameters(), strict=True):
         assert torch.equal(old, new)
     released = engine.release(end)
@@ -533,7 +534,7 @@ def test_descriptions_build_networks() -> None:
     tiny = Cnn((2, 9, 9), 3, (Conv(4, 3), MaxPool(2, 2), GlobalMean()), dense=(5,))
     engine = TorchEngine(build(tiny), fresh=True)
     assert our_clipped_sum(engine, records(), np.arange(20), 1.0).shape == (2 * 9 * 4 + 4 + 4 * 5 + 5 + 5 * 3 + 3,)
-    assert not np.array_equal(engine.start(RunKey.rehearsal(1)), engine.start(RunKey.rehearsal(2)))
+    assert not np.array_equal(engine.start(Randomness.rehearsal(1)), engine.start(Randomness.rehearsal(2)))
 
 
 @pytest.mark.parametrize("name", ["mlp", "maxpool", "dropout"])
@@ -544,8 +545,8 @@ def test_sums_on_the_lattice_are_exact(name: str) -> None:
     engine = TorchEngine(module if name == "dropout" else modules()[name], double=True)
     engine.bind(records())
     lattice, clip = SecureNoise.lattice(0.1), 0.1
-    limit = np.array([clip - SecureNoise(RunKey.rehearsal(1), 1).margin(engine.dimension, clip, clip)])
-    parameters = engine.start(RunKey.rehearsal(1))[None]
+    limit = np.array([clip - SecureNoise(Randomness.rehearsal(1), 1).margin(engine.dimension, clip, clip)])
+    parameters = engine.start(Randomness.rehearsal(1))[None]
     shares, together = np.empty((31, engine.dimension)), np.empty_like(parameters)
     for record in range(31):
         assert engine.lattice_sums(parameters, [np.array([record])], limit, [lattice], shares[record : record + 1])

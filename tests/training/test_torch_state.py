@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from dptune.errors import InvalidInput
+from dptune.randomness import Randomness
 from dptune.training.datasets import Dataset
-from dptune.training.noise import RunKey
 
 torch = pytest.importorskip("torch", reason="engine B needs torch")
 from torch import nn  # noqa: E402 - after the check that torch exists
@@ -101,7 +101,7 @@ def records(first: float | None) -> Dataset:
 
 def total(engine: TorchEngine, data: Dataset, lattice: float = 0.0) -> np.ndarray:
     engine.bind(data)
-    parameters = np.asarray(engine.start(RunKey.rehearsal(1)))[None]
+    parameters = np.asarray(engine.start(Randomness.rehearsal(1)))[None]
     out = np.empty((1, engine.dimension), engine.dtype)
     engine.lattice_sums(parameters, [np.arange(len(data))], np.array([1.0]), [lattice], out)
     return np.asarray(out[0], np.float64)
@@ -115,7 +115,7 @@ def test_what_a_secret_record_changes_is_put_back(way: str, lattice: float) -> N
     engine = TorchEngine(Changing(way, secret), double=double)
     moved = np.linalg.norm(total(engine, records(SECRET), lattice) - without)
     assert moved <= 1.0 + 1e-5
-    start = engine.start(RunKey.rehearsal(1))
+    start = engine.start(Randomness.rehearsal(1))
     alone = engine.logits(start, records(None).x)
     assert np.array_equal(engine.logits(start, records(SECRET).x)[1:], alone)
 
@@ -125,7 +125,7 @@ def test_nothing_but_trained_parameters_is_released() -> None:
         engine = TorchEngine(Changing(way, secret))
         total(engine, records(SECRET))
         engine._module(torch.from_numpy(records(SECRET).x[:1]))  # whatever a record could leave behind
-        end = engine.start(RunKey.rehearsal(1)) + 1.0
+        end = engine.start(Randomness.rehearsal(1)) + 1.0
         released = engine.release(end)
         assert isinstance(released, Changing)
         assert not released.buf.any()

@@ -2,6 +2,7 @@
 
 from dptune.accounting.combination import compose, mixture, parallel
 from dptune.accounting.cost import Cost, cost_from_json
+from dptune.accounting.filter import Filter, renyi_curve
 from dptune.accounting.lines import RenyiLine
 from dptune.accounting.mechanisms import DiscreteGaussian, DpSgd, Gaussian, Gdp, Laplace, PureDp
 from dptune.accounting.runs import Binomial, Geometric, Logarithmic, NegativeBinomial, Poisson, Runs
@@ -13,6 +14,7 @@ __all__ = [
     "Cost",
     "DiscreteGaussian",
     "DpSgd",
+    "Filter",
     "Gaussian",
     "Gdp",
     "Geometric",
@@ -28,6 +30,7 @@ __all__ = [
     "disjoint",
     "mixture",
     "parallel",
+    "renyi_curve",
     "select",
     "select_adaptive",
     "subsample",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from dptune.accounting._profiles import Array, Pair, TableHalf
+from dptune.accounting.profiles import Array, Pair, TableHalf
 
 __all__ = ["joined"]
 

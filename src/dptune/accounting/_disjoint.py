@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from dptune.accounting._polygon import coarse_losses, refine
-from dptune.accounting._profiles import Array, Half, Pair, TableHalf
+from dptune.accounting.profiles import Array, Half, Pair, TableHalf
 
 __all__ = ["disjoint_pair"]
 

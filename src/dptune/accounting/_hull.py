@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dptune.accounting._polygon import Polygon, coarse_losses, outer_polygon, refine, split
-from dptune.accounting._profiles import Array, Half, Pair
 from dptune.accounting._ratio import log_ratio
+from dptune.accounting.profiles import Array, Half, Pair
 from dptune.accounting.runs import Runs
 
 __all__ = ["HullHalf", "hull_half"]

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import fft
 from scipy.optimize import isotonic_regression
 
-from dptune.accounting._profiles import Array, Half, Pair, TableHalf
+from dptune.accounting.profiles import Array, Half, Pair, TableHalf
 
 __all__ = ["compose_pairs", "grid_below"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from dptune.accounting._profiles import Array, Indices, Pair, TableHalf
+from dptune.accounting.profiles import Array, Indices, Pair, TableHalf
 
 __all__ = ["Polygon", "attained_points", "coarse_losses", "outer_polygon", "refine", "split"]
 

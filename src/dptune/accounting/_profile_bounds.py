@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dptune.accounting._profiles import Array, Pair
 from dptune.accounting._ratio import log_ratio
 from dptune.accounting.combination import Compose, compose
 from dptune.accounting.cost import Cost, profile
 from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp, Laplace, PureDp
+from dptune.accounting.profiles import Array, Pair
 from dptune.accounting.runs import Binomial, NegativeBinomial, Poisson, Runs
 from dptune.errors import NotComparable
 

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dptune.accounting._profiles import TINY, Array, Half, Pair
+from dptune.accounting.profiles import TINY, Array, Half, Pair
 from dptune.accounting.runs import NegativeBinomial, Poisson, Runs
 
 __all__ = ["LeastHalf", "PureHalf", "RenyiHalf", "capped", "estimated_curve", "own_half", "stopping_estimate"]

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from scipy.optimize import brentq
 
-from dptune.accounting._profiles import Pair
+from dptune.accounting.profiles import Pair
 from dptune.accounting.runs import Binomial, NegativeBinomial, Poisson, Runs
 
 __all__ = ["log_ratio"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dptune.accounting._profiles import Array, Half, Pair
+from dptune.accounting.profiles import Array, Half, Pair
 
 __all__ = ["subsampled"]
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from dptune._validate import real
 from dptune.accounting._pld import compose_pairs
-from dptune.accounting._profiles import MaxHalf, MixtureHalf, Pair, TableHalf, gaussian_pair, solve
 from dptune.accounting._published import PureHalf
 from dptune.accounting.cost import Cost, cost_from_json, is_free, lower_pair, operand, profile
 from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp
+from dptune.accounting.profiles import MaxHalf, MixtureHalf, Pair, TableHalf, gaussian_pair, solve
 from dptune.errors import InvalidInput
 
 __all__ = ["Compose", "Mixture", "Parallel", "certified", "check_cost", "compose", "mixture", "parallel"]

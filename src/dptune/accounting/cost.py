@@ -20,7 +20,7 @@ import numpy as np
 from dptune._codec import register_family
 from dptune._validate import real
 from dptune.accounting._polygon import coarse_losses, outer_polygon, refine
-from dptune.accounting._profiles import Array, Pair, solve
+from dptune.accounting.profiles import Array, Pair, solve
 from dptune.errors import InvalidInput
 
 __all__ = ["Cost", "cost_from_json", "lower_pair", "operand", "profile"]

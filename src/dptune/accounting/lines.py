@@ -17,8 +17,8 @@ import numpy as np
 
 from dptune._validate import real
 from dptune.accounting._convex import joined
-from dptune.accounting._profiles import TINY, Array, Pair, TableHalf, gaussian_pair
 from dptune.accounting.cost import Cost
+from dptune.accounting.profiles import TINY, Array, Pair, TableHalf, gaussian_pair
 from dptune.errors import InvalidInput
 
 __all__ = ["ORDERS", "RenyiLine", "line_orders"]

@@ -21,8 +21,9 @@ from dptune.accounting._profile_bounds import (
     pure_epsilon,
     xiang_theorem3,
 )
-from dptune.accounting._profiles import Array
-from dptune.accounting._renyi import (
+from dptune.accounting.cost import Cost
+from dptune.accounting.profiles import Array
+from dptune.accounting.renyi import (
     adaptive_curve,
     base_curve,
     check_orders,
@@ -32,7 +33,6 @@ from dptune.accounting._renyi import (
     stopping_curve,
     subsampled_curve,
 )
-from dptune.accounting.cost import Cost
 from dptune.accounting.runs import NegativeBinomial, Poisson, Runs
 from dptune.accounting.selection import select_adaptive
 from dptune.errors import InvalidInput, NotComparable

@@ -13,11 +13,11 @@ from typing import ClassVar, Self
 import numpy as np
 
 from dptune._validate import integer, real
-from dptune.accounting._atoms import pair_from_atoms
 from dptune.accounting._pld import compose_pairs
-from dptune.accounting._profiles import LaplaceHalf, Pair, TableHalf, gaussian_pair
 from dptune.accounting._subsampled import subsampled
+from dptune.accounting.atoms import pair_from_atoms
 from dptune.accounting.cost import Cost
+from dptune.accounting.profiles import LaplaceHalf, Pair, TableHalf, gaussian_pair
 
 __all__ = ["DiscreteGaussian", "DpSgd", "Gaussian", "Gdp", "Laplace", "PureDp"]
 

@@ -15,14 +15,14 @@ from typing import ClassVar, Self
 
 from dptune._validate import real
 from dptune.accounting._convex import joined
-from dptune.accounting._profiles import Half, Pair
 from dptune.accounting._published import LeastHalf, PureHalf, RenyiHalf, stopping_estimate
-from dptune.accounting._selected import Certificate, certify, selected_half, tabulate
 from dptune.accounting.combination import Compose, Parallel, check_cost
 from dptune.accounting.cost import Cost, cost_from_json, lower_pair, operand, profile
 from dptune.accounting.lines import RenyiLine
 from dptune.accounting.mechanisms import DpSgd
+from dptune.accounting.profiles import Half, Pair
 from dptune.accounting.runs import NegativeBinomial, Poisson, Runs, runs_from_json
+from dptune.accounting.selected import Certificate, certify, selected_half, tabulate
 from dptune.errors import InvalidInput
 
 __all__ = ["Select", "select", "select_adaptive"]
@@ -83,7 +83,7 @@ class Select(Cost):
     def _renyi(self) -> Half | None:
         """The profile of Papernot and Steinke's or DP-HyPO's theorems, if the base has a Renyi curve."""
         # dp-accounting takes longer to import than most prices to compute.
-        from dptune.accounting._renyi import selected_curve  # noqa: PLC0415
+        from dptune.accounting.renyi import selected_curve  # noqa: PLC0415
 
         found = selected_curve(self.base, self.runs, self.density)
         return None if found is None else RenyiHalf(*found)

@@ -16,12 +16,12 @@ import numpy as np
 from dptune._validate import real
 from dptune.accounting._disjoint import disjoint_pair
 from dptune.accounting._pld import grid_below
-from dptune.accounting._profiles import Pair
-from dptune.accounting._selected import tabulate
 from dptune.accounting._subsampled import subsampled
 from dptune.accounting.combination import certified, check_cost
 from dptune.accounting.cost import Cost, cost_from_json, lower_pair, operand, profile
 from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp
+from dptune.accounting.profiles import Pair
+from dptune.accounting.selected import tabulate
 
 __all__ = ["Disjoint", "Subsample", "disjoint", "subsample"]
 

@@ -17,11 +17,11 @@ import numpy as np
 from scipy.optimize import brentq
 
 from dptune._validate import integer, real
-from dptune.accounting._atoms import pair_from_atoms
 from dptune.accounting._pld import compose_pairs
-from dptune.accounting._profiles import Array, GaussianHalf, Pair
+from dptune.accounting.atoms import pair_from_atoms
 from dptune.accounting.cost import Cost
 from dptune.accounting.mechanisms import Gdp
+from dptune.accounting.profiles import Array, GaussianHalf, Pair
 from dptune.errors import BudgetExceeded, InvalidInput
 
 __all__ = ["RingVote", "calibrate_vote", "continuous_vote", "vote_sensitivity", "votes_sigma"]

@@ -18,8 +18,8 @@ from dptune.methods.execute import check_cost, fit_trial
 from dptune.methods.parts import ALL
 from dptune.methods.plan import Plan
 from dptune.methods.trial import Search, Selection, Trial, trial_from_json
-from dptune.sealed._loop import Loop
-from dptune.sealed.randomness import Randomness
+from dptune.randomness import Randomness
+from dptune.sealed.loop import Loop
 from dptune.training.trainer import fit_many
 
 __all__ = ["InlineSession", "Interrupted", "MemoryVault", "Runner", "StackedSession", "released"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dptune.errors import InvalidInput
-from dptune.sealed.randomness import Randomness
+from dptune.randomness import Randomness
 
 __all__ = ["Kept"]
 

@@ -20,11 +20,11 @@ from dptune.audit._judged import JUDGED, MARK
 from dptune.audit.supported import COMPANIES, POSITIONS, stored
 from dptune.audit.walk import Case, Deck, Movement
 from dptune.methods import Adaptive, NoisyBest, RandomStopping, Subset, Threshold, Vote
-from dptune.methods._machinery.shards import sensitivity_of, total_utility
 from dptune.methods.budget import Budget
 from dptune.methods.plan import Plan
+from dptune.methods.utilities import sensitivity_of, total_utility
 from dptune.methods.validation import PrivateValidation
-from dptune.sealed.randomness import Randomness
+from dptune.randomness import Randomness
 from dptune.spaces import Space
 from dptune.training import Dataset
 

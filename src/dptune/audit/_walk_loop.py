@@ -20,7 +20,8 @@ from dptune.audit._walk_sums import engine, public_rows
 from dptune.audit.supported import CLASSES, COMPANIES, ENGINES, MODELS, OPTIMIZERS, POSITIONS, SCHEDULES, Worlds, worlds
 from dptune.audit.walk import Case, Deck, Movement, Unsupported
 from dptune.errors import InvalidInput
-from dptune.training import Dataset, DpSgdTrainer, Holdout, RunKey, Settings, descend
+from dptune.randomness import Randomness
+from dptune.training import Dataset, DpSgdTrainer, Holdout, Settings, descend
 
 __all__ = ["case", "trainer_case"]
 
@@ -110,7 +111,7 @@ def _settings(deck: Deck) -> Settings:
 
 
 def _look(make: Any, given: Worlds, settings: Settings) -> Sequence[Movement]:
-    key, model = RunKey.rehearsal(5), None
+    key, model = Randomness.rehearsal(5), None
     try:
         descend(make(), public_rows(given.having.x.shape[1], given.having.classes), [settings], [key])
     except InvalidInput as error:
@@ -146,7 +147,7 @@ class CoupledHoldout(Holdout):
     place: int | None = None
     held: bool = True
 
-    def places(self, records: int, key: RunKey) -> tuple[Indices, Indices]:
+    def places(self, records: int, key: Randomness) -> tuple[Indices, Indices]:
         kept, held = super().places(records if self.place is None else records - 1, key)
         if self.place is None:
             return kept, held
@@ -188,7 +189,7 @@ def trainer_case(deck: Deck) -> Case:
             holdout=coupled if kind in {"held out", "trained on"} else None,
         )
         try:
-            fitted = trainer.fit({}, data, RunKey.rehearsal(7))
+            fitted = trainer.fit({}, data, Randomness.rehearsal(7))
         except Exception as error:  # whatever a training ends with
             return f"{type(error).__name__}: {error}", b"", 0.0
         return None, _outputs(fitted.model, public), fitted.score

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from dptune.audit.supported import CLASSES, CLIPS, COMPANIES, ENGINES, MODELS, POSITIONS, TYPES, Worlds, worlds
 from dptune.audit.walk import Case, Deck, Movement, Unsupported
-from dptune.training import Dataset, RunKey
+from dptune.randomness import Randomness
+from dptune.training import Dataset
 from dptune.training.engines import engine_for
 from dptune.training.fused_engine import FusedEngine
 from dptune.training.models import Mlp
@@ -66,7 +67,7 @@ def _summed(make: Maker, data: Dataset, weights: float, clip: float, double: boo
             made = make()
             made.bind(data)
             out = np.zeros((1, made.dimension), made.dtype)
-            parameters = (weights * made.start(RunKey.rehearsal(3)))[None].astype(made.dtype)
+            parameters = (weights * made.start(Randomness.rehearsal(3)))[None].astype(made.dtype)
             batch, clips = [np.arange(len(data))], np.array([clip])
             exact = getattr(made, "lattice_sums", None) if double else None
             if exact is None or not exact(parameters, batch, clips, [_LATTICE * clip], out):

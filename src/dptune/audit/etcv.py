@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from dptune.accounting import DpSgd, Gdp
-from dptune.accounting._atoms import pair_from_atoms
-from dptune.accounting._profiles import solve
+from dptune.accounting.atoms import pair_from_atoms
+from dptune.accounting.profiles import solve
 from dptune.audit.attacks import Attack
 from dptune.audit.games import Game
 from dptune.audit.outcomes import Outcomes, outcomes_of

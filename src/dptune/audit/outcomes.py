@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from dptune.accounting import Cost, DpSgd, Gaussian, Gdp
-from dptune.accounting._selected import _roc_points
 from dptune.accounting.cost import lower_pair
+from dptune.accounting.selected import roc_points
 
 __all__ = ["GaussianOutcomes", "Lookup", "Outcomes", "TableOutcomes", "gaussian_mu", "outcomes_of", "roc_nodes"]
 
@@ -139,6 +139,6 @@ def roc_nodes(base: Cost, delta: float, forward: bool = True) -> tuple[Array, Ar
     Neighbouring atoms of a long table are joined: the attacker sees less, which is sound, and games are faster.
     """
     pair = lower_pair(base, delta)
-    q, p = _roc_points(pair if forward else pair.flip())
+    q, p = roc_points(pair if forward else pair.flip())
     kept = np.unique(np.linspace(0, len(q) - 1, min(len(q), _ATOMS)).astype(np.int64))
     return q[kept], p[kept]

@@ -19,7 +19,7 @@ from dptune.audit.tuning_games import TuningGame, play_tuning
 from dptune.errors import InvalidInput
 from dptune.methods import RandomStopping
 from dptune.methods.budget import Budget
-from dptune.sealed.randomness import Randomness
+from dptune.randomness import Randomness
 from dptune.spaces import Space
 from dptune.training import Dataset, DpSgdTrainer, Settings, load, softmax
 

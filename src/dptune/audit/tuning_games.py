@@ -40,7 +40,7 @@ from dptune.executors.processes import Processes
 from dptune.methods.plan import Plan, plan_from_json
 from dptune.methods.random_stopping import RandomStopping, StoppingPlan
 from dptune.methods.trial import Trial
-from dptune.sealed.randomness import Randomness
+from dptune.randomness import Randomness
 
 __all__ = ["TuningGame", "check_unpaid", "judge", "play_tuning"]
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dptune.accounting._interleave import LowerProgramme, lower_programme
+from dptune.accounting.interleave import LowerProgramme, lower_programme
 from dptune.audit.attacks import Attack
 from dptune.audit.games import Game
 from dptune.audit.outcomes import Outcomes, gaussian_mu, outcomes_of, roc_nodes

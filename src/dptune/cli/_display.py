@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.status import Status
 
-from dptune.sealed._loop import Beat
+from dptune.sealed.loop import Beat
 
 __all__ = ["heartbeat"]
 

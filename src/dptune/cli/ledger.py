@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dptune.cli._output import number, print_json, print_rows
-from dptune.sealed import Charge, Ledger, Status
+from dptune.ledgers import Charge, Ledger, Status
 from dptune.sealed.compare import Comparison, compare_release
 
 __all__ = ["ledger"]
@@ -81,7 +81,13 @@ def verify(
     newest = entries[-1].hash
     result = None if statement is None else compare_release(entries, statement)
     if as_json:
-        found = {"ledger": str(file), "verified": True, "head": newest, "entries": len(entries), "seal": book.has_key}
+        found = {
+            "ledger": str(file),
+            "verified": True,
+            "head": newest,
+            "entries": len(entries),
+            "seal": book.has_key,
+        }
         print_json(found | ({} if result is None else {"statement": dataclasses.asdict(result)}))
         return
     seal = "seal, sums and admissions hold" if book.has_key else f"sums and admissions hold; {_NO_KEY}"

@@ -56,25 +56,25 @@ def _hypo_mnist_sim() -> Rows:
 
 
 def _hype_fig2() -> Rows:
-    from dptune.federated.reproduce import hype_fig2  # noqa: PLC0415 - needs the extra 'flower'
+    from dptune.reproductions.hype import hype_fig2  # noqa: PLC0415 - needs the extra 'flower'
 
     return hype_fig2()
 
 
 def _hype_fig4() -> Rows:
-    from dptune.federated.reproduce import hype_fig4  # noqa: PLC0415 - needs the extra 'flower'
+    from dptune.reproductions.hype import hype_fig4  # noqa: PLC0415 - needs the extra 'flower'
 
     return hype_fig4(progress=_progress)
 
 
 def _hype_scales() -> Rows:
-    from dptune.federated.reproduce import hype_scales  # noqa: PLC0415 - needs the extra 'flower'
+    from dptune.reproductions.hype import hype_scales  # noqa: PLC0415 - needs the extra 'flower'
 
     return hype_scales()
 
 
 def _xiang_audit() -> Rows:
-    from dptune.audit.reproduce import xiang_audit  # noqa: PLC0415 - only what is asked for is loaded
+    from dptune.reproductions.xiang import xiang_audit  # noqa: PLC0415 - only what is asked for is loaded
 
     return xiang_audit(progress=_progress)
 

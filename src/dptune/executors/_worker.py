@@ -71,7 +71,7 @@ def _stack(trainer: Any, data: Any, secret: bytes, tasks: Sequence[Task]) -> dic
     """What the trainer made of the trials that it can train together; details of a failure go to the vault."""
     from dptune.methods.execute import fit_stack, stacks  # noqa: PLC0415
     from dptune.methods.trial import trial_from_json  # noqa: PLC0415 - after the environment is set
-    from dptune.sealed.randomness import Randomness  # noqa: PLC0415
+    from dptune.randomness import Randomness  # noqa: PLC0415
 
     fitted: dict[int, Any] = {}
     try:
@@ -90,7 +90,7 @@ def _attempt(trainer: Any, data: Any, secret: bytes, task: Task, fitted: Any) ->
     """One trial. Whatever it raises is a failure: minus infinity, details for the vault."""
     from dptune.methods.execute import fit_trial, score_trial  # noqa: PLC0415
     from dptune.methods.trial import Outcome, trial_from_json  # noqa: PLC0415 - after the environment is set
-    from dptune.sealed.randomness import Randomness  # noqa: PLC0415
+    from dptune.randomness import Randomness  # noqa: PLC0415
 
     try:
         trial, randomness = trial_from_json(task.trial), Randomness(secret)

@@ -14,7 +14,7 @@ from typing import Any
 
 from dptune.accounting import Cost, DpSgd
 from dptune.errors import InvalidInput
-from dptune.training.noise import as_key
+from dptune.randomness import as_randomness
 from dptune.training.trainer import Fitted, Params, Rng
 
 __all__ = ["OpacusTrainer", "opacus_trainer"]
@@ -40,7 +40,7 @@ class OpacusTrainer:
         """Train once; everything torch draws is a function of the run."""
         torch, engine = _torch(), _engine(self.declared(params))
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int.from_bytes(as_key(rng).child("opacus").secret[:7], "little"))
+            torch.manual_seed(int.from_bytes(as_randomness(rng).child("opacus").secret()[:7], "little"))
             outcome = self.function(params, data, engine)
         if not isinstance(outcome, tuple) or len(outcome) != 2:
             raise InvalidInput("a training function must return (model, score).")

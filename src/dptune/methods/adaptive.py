@@ -22,8 +22,9 @@ from dptune.methods._machinery.search import Told, winner_of
 from dptune.methods.parts import DataPart
 from dptune.methods.random_stopping import RandomStopping, StoppingPlan, Tuning
 from dptune.methods.surrogate import GaussianProcess, Rule, rule_named
-from dptune.methods.trial import Outcome, Params, Randomness, Search, Selection, Trial
+from dptune.methods.trial import Outcome, Params, Search, Selection, Trial
 from dptune.methods.validation import PrivateValidation
+from dptune.randomness import Randomness
 from dptune.spaces import Candidates
 
 __all__ = ["Adaptive", "AdaptivePlan", "AdaptiveTuning", "Steering"]

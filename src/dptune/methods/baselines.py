@@ -20,8 +20,9 @@ from dptune.methods.budget import Budget
 from dptune.methods.parts import ALL
 from dptune.methods.plan import Plan
 from dptune.methods.random_stopping import PUBLIC_SCORE, draw
-from dptune.methods.trial import Params, Randomness, Search
+from dptune.methods.trial import Params, Search
 from dptune.methods.validation import PrivateValidation, validation_of
+from dptune.randomness import Randomness
 from dptune.spaces import Candidates, Domain, Space
 
 __all__ = ["GuessPlan", "Naive", "NaivePlan", "NonPrivateOptimum", "OptimumPlan", "RandomGuess"]

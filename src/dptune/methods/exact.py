@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Protocol
 
 from dptune.accounting.shards import flip_rate
+from dptune.randomness import Randomness
 
-__all__ = ["BitSource", "Bits", "short_fraction"]
+__all__ = ["Bits", "short_fraction"]
 
 
 def short_fraction(scale: float) -> float:
@@ -20,17 +20,10 @@ def short_fraction(scale: float) -> float:
     return math.ceil(scale * 2**16) / 2**16
 
 
-class BitSource(Protocol):
-    """The part of a run's randomness that the samplers need."""
-
-    def integer_bits(self, n: int, /, *label: str | int) -> int:
-        """A uniform integer in [0, 2^n)."""
-
-
 class Bits:
     """A stream of exact draws for one purpose. The order of draws is part of the stream; not thread-safe."""
 
-    def __init__(self, source: BitSource, *label: str | int) -> None:
+    def __init__(self, source: Randomness, *label: str | int) -> None:
         self._source, self._label, self._drawn = source, label, 0
         self._pool = self._left = 0
 

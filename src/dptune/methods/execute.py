@@ -27,7 +27,8 @@ from dptune.judging import correct
 from dptune.methods.exact import Bits
 from dptune.methods.lines import settle
 from dptune.methods.parts import DataPart, records
-from dptune.methods.trial import Randomness, Trial
+from dptune.methods.trial import Trial
+from dptune.randomness import Randomness
 
 __all__ = ["check_cost", "fit_stack", "fit_trial", "score_trial", "stacks"]
 

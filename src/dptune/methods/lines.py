@@ -15,8 +15,8 @@ import numpy as np
 
 from dptune._validate import real
 from dptune.accounting import Cost, RenyiLine
-from dptune.accounting._renyi import base_curve
 from dptune.accounting.lines import line_orders
+from dptune.accounting.renyi import base_curve
 from dptune.errors import InvalidInput, NotComparable
 from dptune.methods._machinery.declared import NOISE, declared_cost, tunable_noise
 from dptune.methods.budget import Budget

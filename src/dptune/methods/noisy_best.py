@@ -16,12 +16,14 @@ from dptune._validate import integer, real
 from dptune.accounting import Cost
 from dptune.accounting.shards import permute_and_flip
 from dptune.methods._machinery.search import FixedTrials
-from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candidates, total_utility
+from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candidates
 from dptune.methods.budget import Budget
 from dptune.methods.exact import Bits
 from dptune.methods.parts import Shard
-from dptune.methods.trial import Params, Randomness, Search, Selection
+from dptune.methods.trial import Params, Search, Selection
+from dptune.methods.utilities import total_utility
 from dptune.methods.validation import PrivateValidation, validation_of
+from dptune.randomness import Randomness
 from dptune.spaces import Candidates
 
 __all__ = ["NoisyBest", "NoisyBestPlan"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +18,9 @@ from dptune._codec import register_family
 from dptune._validate import integer, real
 from dptune.data import size, take
 from dptune.errors import InvalidInput
+from dptune.randomness import Randomness
 
-__all__ = ["ALL", "Client", "Coin", "DataPart", "GeneratorSource", "Shard", "part_from_json", "records", "size"]
-
-
-class GeneratorSource(Protocol):
-    """The part of a run's randomness that data parts need."""
-
-    def generator(self, *label: str | int) -> np.random.Generator:
-        """A generator that depends on the run's secret and the label alone."""
+__all__ = ["ALL", "Client", "Coin", "DataPart", "Shard", "part_from_json", "records", "size"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +34,7 @@ class Coin:
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate", real("rate", self.rate, 0, 1, hint="It is a probability."))
 
-    def mask(self, count: int, labels: Any, randomness: GeneratorSource) -> NDArray[np.bool_]:
+    def mask(self, count: int, labels: Any, randomness: Randomness) -> NDArray[np.bool_]:
         heads = randomness.generator("coin", self.name).random(count) < self.rate
         return np.asarray(heads if self.inside else ~heads)
 
@@ -60,7 +54,7 @@ class Shard:
         integer("count", self.count, 1)
         integer("index", self.index, 0, self.count - 1)
 
-    def mask(self, count: int, labels: Any, randomness: GeneratorSource) -> NDArray[np.bool_]:
+    def mask(self, count: int, labels: Any, randomness: Randomness) -> NDArray[np.bool_]:
         return np.asarray(randomness.generator("shard", self.name).integers(0, self.count, count) == self.index)
 
     def describe(self) -> dict[str, Any]:
@@ -84,7 +78,7 @@ class Client:
         if self.alpha is not None:
             object.__setattr__(self, "alpha", real("alpha", self.alpha, 0, 1e6, low_open=True))
 
-    def mask(self, count: int, labels: Any, randomness: GeneratorSource) -> NDArray[np.bool_]:
+    def mask(self, count: int, labels: Any, randomness: Randomness) -> NDArray[np.bool_]:
         if self.alpha is None:
             return np.asarray(randomness.generator("client").integers(0, self.count, count) == self.index)
         if labels is None:
@@ -134,7 +128,7 @@ class DataPart:
         """The records of this part that also meet these conditions."""
         return DataPart((*self.conditions, *more))
 
-    def index(self, count: int, labels: Any, randomness: GeneratorSource) -> NDArray[np.int64]:
+    def index(self, count: int, labels: Any, randomness: Randomness) -> NDArray[np.int64]:
         """The places of the records, out of ``count``; ``labels`` are the classes, where a condition needs them."""
         keep = np.ones(count, dtype=bool)
         for condition in self.conditions:
@@ -167,7 +161,7 @@ def part_from_json(data: object) -> DataPart:
 register_family(DataPart, DataPart.describe, part_from_json)
 
 
-def records(part: DataPart, data: Any, randomness: GeneratorSource) -> Any:
+def records(part: DataPart, data: Any, randomness: Randomness) -> Any:
     """The records of a part. ``data`` has ``take(index)``, or is an array, a list, or a tuple of equally long ones.
 
     Classes, for Dirichlet clients, are ``data.y`` or the tuple's last column.

@@ -20,8 +20,9 @@ from dptune._codec import from_json, to_values
 from dptune.accounting import Cost, Runs
 from dptune.errors import InvalidInput
 from dptune.methods.budget import Budget
-from dptune.methods.trial import Params, Randomness, Search
+from dptune.methods.trial import Params, Search
 from dptune.methods.validation import PrivateValidation
+from dptune.randomness import Randomness
 from dptune.spaces import Candidates, Domain
 
 __all__ = ["Budget", "Method", "Plan", "known_methods", "plan_from_json"]

@@ -22,8 +22,9 @@ from dptune.methods.budget import Budget
 from dptune.methods.parts import Coin, DataPart
 from dptune.methods.plan import Plan
 from dptune.methods.random_stopping import RandomStopping, Tuning
-from dptune.methods.trial import Outcome, Params, Randomness, Search, Selection, Trial
+from dptune.methods.trial import Outcome, Params, Search, Selection, Trial
 from dptune.methods.validation import PrivateValidation
+from dptune.randomness import Randomness
 from dptune.spaces import Domain
 
 __all__ = ["Subset", "SubsetPlan"]

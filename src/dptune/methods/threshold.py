@@ -25,13 +25,15 @@ from dptune.accounting.shards import (
 )
 from dptune.errors import InvalidInput
 from dptune.methods._machinery.search import Told
-from dptune.methods._machinery.shards import UNIT, ChoicePlan, Choosing, check_candidates, total_utility
+from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candidates
 from dptune.methods.budget import Budget
 from dptune.methods.exact import Bits
 from dptune.methods.noisy_best import SHARD_ASSUMPTIONS, ShardSearch
 from dptune.methods.parts import Shard
-from dptune.methods.trial import Outcome, Params, Randomness, Search, Selection, Trial
+from dptune.methods.trial import Outcome, Params, Search, Selection, Trial
+from dptune.methods.utilities import UNIT, total_utility
 from dptune.methods.validation import PrivateValidation, validation_of
+from dptune.randomness import Randomness
 from dptune.spaces import Candidates
 
 __all__ = ["Threshold", "ThresholdPlan", "register_proposer"]

@@ -9,32 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
-
-import numpy as np
+from typing import Any, Protocol
 
 from dptune._codec import from_json, to_json, to_values
 from dptune.accounting import Cost, RenyiLine
 from dptune.methods.parts import ALL, DataPart
 
-__all__ = ["HeldOut", "Label", "Outcome", "Params", "Randomness", "Search", "Selection", "Trial", "trial_from_json"]
+__all__ = ["HeldOut", "Label", "Outcome", "Params", "Search", "Selection", "Trial", "trial_from_json"]
 
 Params = dict[str, Any]
 Label = tuple[str | int, ...]
-
-
-@runtime_checkable
-class Randomness(Protocol):
-    """A run's secret randomness, addressed by label, so that the order of calls does not matter."""
-
-    def integer_bits(self, n: int, /, *label: str | int) -> int:
-        """A uniform integer in [0, 2^n)."""
-
-    def uniform(self, *label: str | int) -> float:
-        """A uniform in (0, 1)."""
-
-    def generator(self, *label: str | int) -> np.random.Generator:
-        """A generator that is a cryptographic expansion of the run's secret by label."""
 
 
 @dataclass(frozen=True)

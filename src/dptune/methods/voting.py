@@ -20,8 +20,9 @@ from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candida
 from dptune.methods.budget import Budget
 from dptune.methods.exact import Bits, short_fraction
 from dptune.methods.parts import Client
-from dptune.methods.trial import Params, Randomness, Search, Selection
+from dptune.methods.trial import Params, Search, Selection
 from dptune.methods.validation import PrivateValidation, validation_of
+from dptune.randomness import Randomness
 from dptune.spaces import Candidates
 
 __all__ = ["Vote", "VotePlan"]

@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from dptune.accounting import Binomial, DpSgd, Geometric, select, select_adaptive
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.methods import Adaptive, Budget
+from dptune.methods.drive import drive
 from dptune.methods.random_stopping import StoppingPlan
+from dptune.randomness import Randomness
 from dptune.reproductions.table import Table
 from dptune.spaces import Candidates, Float, Space
-from dptune.testing.searches import SeededRandomness, drive
 
 __all__ = ["mnist_sim"]
 
@@ -71,7 +72,8 @@ def _pooled(x: Any) -> Any:
 
 def landscape(noise: float, candidates: Candidates = GRID, steps: int = _STEPS) -> Array:
     """The test accuracy of one private training for every candidate."""
-    from dptune.training import DpSgdTrainer, RunKey, Settings, load, softmax  # noqa: PLC0415 - slow imports
+    from dptune.randomness import Randomness  # noqa: PLC0415 - slow imports
+    from dptune.training import DpSgdTrainer, Settings, load, softmax  # noqa: PLC0415 - slow imports
 
     split = load("mnist")
     train, test = split.train.map(_pooled), split.test.map(_pooled)
@@ -82,7 +84,7 @@ def landscape(noise: float, candidates: Candidates = GRID, steps: int = _STEPS) 
     found: list[float] = []
     for first in range(0, len(candidates), 16):
         chosen = candidates.items[first : first + 16]
-        keys = [RunKey.rehearsal(1000 + first + i) for i in range(len(chosen))]
+        keys = [Randomness.rehearsal(1000 + first + i) for i in range(len(chosen))]
         found += [fitted.score for fitted in trainer.fit_many(chosen, train, keys)]
     return np.array(found)
 
@@ -129,7 +131,7 @@ def adaptive_curves(values: Array, plan: StoppingPlan, most: int, repeats: int) 
             actual[trial.index] = values[place[candidate["lr"], candidate["clip"]]]
             return float(actual[trial.index] + noise[trial.index])
 
-        drive(fixed, SeededRandomness(seed), score)
+        drive(fixed, Randomness.rehearsal(seed), score)
         rows.append(_prefix_winners(actual[None], rng, (actual + noise)[None])[0])
     return np.array(rows)
 

@@ -13,10 +13,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from dptune.ledgers.ledger import Purpose
 from dptune.methods.plan import Plan
+from dptune.randomness import Randomness
 from dptune.sealed._signature import SCHEME, Signer, verifies
-from dptune.sealed.ledger import Purpose
-from dptune.sealed.randomness import Randomness
 
 __all__ = ["digest_of", "file_digest", "plan_file", "purpose_of", "seal_release", "sealed_by", "signer_of"]
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from dptune._files import locked, make_folders, remove_tree, storage_errors
 from dptune.errors import DptuneError, InvalidInput
+from dptune.ledgers.ledger import Ledger
 from dptune.methods.plan import Plan
-from dptune.sealed._files import locked, make_folders, remove_tree, storage_errors
-from dptune.sealed.ledger import Ledger
 
 __all__ = ["Folder", "new_folder", "working_in"]
 

@@ -17,7 +17,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dptune.sealed.randomness import SEED_BYTES, Randomness
+from dptune.randomness import SEED_BYTES, Randomness
 
 __all__ = ["SCHEMA", "SECRET_BYTES", "Damaged", "Rows", "Value", "pack_secret", "unpack_secret"]
 

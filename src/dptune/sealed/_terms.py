@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dptune._files import plain
 from dptune.accounting import Cost
 from dptune.errors import Corrupt, DptuneError, InvalidInput
+from dptune.ledgers import ledger_key
 from dptune.methods.lines import check_comparable
 from dptune.methods.plan import Plan, plan_from_json
 from dptune.methods.trial import Trial
 from dptune.methods.validation import validation_of
-from dptune.sealed._chain import ledger_key
-from dptune.sealed._files import plain
+from dptune.randomness import Randomness
 from dptune.sealed._quiet import silence
-from dptune.sealed.randomness import Randomness
 from dptune.sealed.vault import Vault
 
 __all__ = ["Terms", "check_name", "check_run", "check_trainer", "fingerprint", "preflight", "terms_of"]

@@ -15,8 +15,8 @@ from typing import Any
 
 from dptune.accounting import cost_from_json
 from dptune.errors import Corrupt, InvalidInput
+from dptune.ledgers.entries import Entry
 from dptune.sealed._binding import digest_of, file_digest, sealed_by
-from dptune.sealed._entries import Entry
 
 __all__ = ["Comparison", "compare_release"]
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dptune._files import plain, private_folder, remove_tree, storage_errors, sync_folder, sync_tree
 from dptune.errors import Corrupt, InvalidInput
 from dptune.executors.models import is_arrays, open_model
 from dptune.sealed._binding import file_digest, plan_file, seal_release
-from dptune.sealed._files import plain, private_folder, remove_tree, storage_errors, sync_folder, sync_tree
 from dptune.sealed._signature import Signer
 from dptune.sealed.statement import Facts, statement_markdown
 

@@ -19,24 +19,24 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dptune._files import plain, private_folder, remove_tree, write_durable
 from dptune.errors import Corrupt, DptuneError, InvalidInput, Stopped
 from dptune.executors.base import Executor, Session, Work
 from dptune.executors.processes import Processes
+from dptune.ledgers.ledger import Ledger, Receipt
 from dptune.methods.lines import settle_selection
 from dptune.methods.plan import Plan
 from dptune.methods.trial import Selection
+from dptune.randomness import Randomness
 from dptune.sealed._binding import purpose_of, signer_of
 from dptune.sealed._clock import Deadline
-from dptune.sealed._files import plain, private_folder, remove_tree, write_durable
 from dptune.sealed._folder import Folder, new_folder, working_in
-from dptune.sealed._loop import Beat, Loop
 from dptune.sealed._quiet import Quiet, silence
 from dptune.sealed._signature import Signer
 from dptune.sealed._stacks import kinds
 from dptune.sealed._terms import Terms, check_name, check_run, check_trainer, fingerprint, preflight, terms_of
 from dptune.sealed.duration import AUTO, offered_time, workers_of
-from dptune.sealed.ledger import Ledger, Receipt
-from dptune.sealed.randomness import Randomness
+from dptune.sealed.loop import Beat, Loop
 from dptune.sealed.release import (
     Release,
     build_release,

@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from dptune.ledgers.ledger import Receipt
 from dptune.methods.plan import Plan
-from dptune.sealed.ledger import Receipt
 
 __all__ = ["WATERMARK", "Facts", "statement_markdown"]
 

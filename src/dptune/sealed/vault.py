@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dptune.errors import Corrupt, InvalidInput
-from dptune.sealed._files import (
+from dptune._files import (
     connect,
     plain,
     private_folder,
@@ -32,8 +31,9 @@ from dptune.sealed._files import (
     sync_tree,
     write_durable,
 )
+from dptune.errors import Corrupt, InvalidInput
+from dptune.randomness import Randomness
 from dptune.sealed._seal import SCHEMA, SECRET_BYTES, Damaged, Rows, pack_secret, unpack_secret
-from dptune.sealed.randomness import Randomness
 
 __all__ = ["Reading", "Vault", "read_vault"]
 

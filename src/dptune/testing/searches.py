@@ -6,60 +6,17 @@ it must never serve a run on private data.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from dptune.methods.budget import Budget
+from dptune.methods.drive import Score, drive
 from dptune.methods.execute import fit_trial
 from dptune.methods.plan import Method, Plan, plan_from_json
-from dptune.methods.trial import Outcome, Randomness, Selection, Trial, trial_from_json
+from dptune.methods.trial import Selection, Trial, trial_from_json
+from dptune.randomness import Randomness
 
-__all__ = ["SeededRandomness", "check_method", "drive", "run_plan"]
-
-Score = Callable[[Trial], float]
-
-
-class SeededRandomness:
-    """Labelled randomness from a seed that anybody may know: for tests and rehearsals only."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-
-    def _digest(self, label: tuple[str | int, ...], counter: int = 0) -> bytes:
-        text = json.dumps([self._seed, counter, *label]).encode()
-        return hashlib.blake2b(text).digest()
-
-    def integer_bits(self, bits: int, *label: str | int) -> int:
-        """A uniform integer in [0, 2^bits)."""
-        blocks = b"".join(self._digest(label, counter) for counter in range(1, 2 + (bits - 1) // 512))
-        return int.from_bytes(blocks, "little") & ((1 << bits) - 1)
-
-    def uniform(self, *label: str | int) -> float:
-        """A uniform in (0, 1)."""
-        return (self.integer_bits(53, "uniform", *label) + 0.5) * 2.0**-53
-
-    def generator(self, *label: str | int) -> np.random.Generator:
-        """A generator for a label."""
-        words = np.frombuffer(self._digest(label)[:16], dtype=np.uint64)
-        return np.random.Generator(np.random.Philox(key=words))
-
-
-def drive(plan: Plan, randomness: Randomness, score: Score, *, reverse: bool = False) -> tuple[list[Trial], Selection]:
-    """Run a search to its end; ``reverse`` tells every batch in the opposite order."""
-    search = plan.start(randomness)
-    seen: list[Trial] = []
-    while trials := search.ask():
-        seen.extend(trials)
-        for trial in reversed(trials) if reverse else trials:
-            search.tell(Outcome(trial.index, score(trial)))
-    if not search.done:
-        raise AssertionError("a search that asks for nothing more must be done")
-    return seen, search.result()
+__all__ = ["check_method", "run_plan"]
 
 
 def run_plan(plan: Plan, trainer: Any, data: Any, randomness: Randomness) -> tuple[Selection, Any]:
@@ -96,15 +53,15 @@ def check_method(method: Method, budget: Budget, trainer: Any, score: Score, see
 
 
 def _check_search(plan: Plan, stored: Plan, seed: int, score: Score) -> None:
-    seen, chosen = drive(plan, SeededRandomness(seed), score)
+    seen, chosen = drive(plan, Randomness.rehearsal(seed), score)
     indices = [trial.index for trial in seen]
     assert len(set(indices)) == len(indices), "a trial was asked for twice"
     for trial in seen:
         assert trial_from_json(trial.to_json()) == trial, "a trial does not survive JSON"
-    again, same = drive(stored, SeededRandomness(seed), score, reverse=True)
+    again, same = drive(stored, Randomness.rehearsal(seed), score, reverse=True)
     assert sorted(again, key=lambda t: t.index) == sorted(seen, key=lambda t: t.index), "not the same trials again"
     assert same == chosen, "not the same result again"
-    _, failed = drive(plan, SeededRandomness(seed), lambda trial: -math.inf)
+    _, failed = drive(plan, Randomness.rehearsal(seed), lambda trial: -math.inf)
     assert failed.winner is None, "a failed trial won"
     labels = [trial.seed_label for trial in seen] + ([] if chosen.final is None else [chosen.final.seed_label])
     assert len(set(labels)) == len(labels), "two trainings share their randomness"

@@ -9,7 +9,6 @@ from dptune.training.dpsgd_trainer import DpSgdTrainer, Holdout, TrainedModel
 from dptune.training.engines import engine_for
 from dptune.training.features import oriented_gradients
 from dptune.training.models import Activation, Cnn, Mlp, softmax
-from dptune.training.noise import RunKey
 from dptune.training.optimizers import Adam, Constant, Cosine, Decay, Momentum, Sgd
 from dptune.training.trainer import Fitted, Trainer, fit_many, trainer
 
@@ -26,7 +25,6 @@ __all__ = [
     "Holdout",
     "Mlp",
     "Momentum",
-    "RunKey",
     "Settings",
     "Sgd",
     "Split",

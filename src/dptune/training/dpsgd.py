@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from dptune import _validate
 from dptune.errors import InvalidInput
+from dptune.randomness import Randomness
 from dptune.training._layers import on_lines
 from dptune.training.datasets import Dataset
-from dptune.training.noise import FastNoise, Noise, NoiseStack, RunKey, SecureNoise
+from dptune.training.noise import FastNoise, Noise, NoiseStack, SecureNoise
 from dptune.training.optimizers import Constant, Optimizer, Schedule, Sgd
 from dptune.training.sampling import PoissonSampler
 
@@ -47,7 +48,7 @@ class Engine(Protocol):
     dtype: type[np.floating[Any]]
     together: int  # how many candidates are best computed at once
 
-    def start(self, key: RunKey) -> Floats:
+    def start(self, key: Randomness) -> Floats:
         """Initial parameters as one flat vector."""
 
     def bind(self, data: Dataset) -> None:
@@ -110,7 +111,7 @@ def descend(
     engine: Engine,
     data: Dataset,
     settings: Sequence[Settings],
-    keys: Sequence[RunKey],
+    keys: Sequence[Randomness],
     start: Sequence[Floats] | None = None,
     parts: Sequence[Indices] | None = None,
 ) -> list[Floats]:
@@ -136,7 +137,7 @@ class _Run:
     """One candidate: its settings, key and first parameters, and the records that are its own (None: all)."""
 
     settings: Settings
-    key: RunKey
+    key: Randomness
     start: Floats
     part: Indices | None
 
@@ -183,11 +184,11 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
 
 
 def _check(
-    engine: Engine, settings: Sequence[Settings], keys: Sequence[RunKey], start: Sequence[Floats] | None
+    engine: Engine, settings: Sequence[Settings], keys: Sequence[Randomness], start: Sequence[Floats] | None
 ) -> None:
     if not settings or len(settings) != len(keys):
         raise InvalidInput(f"every candidate needs its own key; got {len(settings)} settings and {len(keys)} keys.")
-    if len({key.secret for key in keys}) != len(keys):
+    if len({key.secret() for key in keys}) != len(keys):
         raise InvalidInput("two candidates share a run key, so their noise would not be independent. Use fresh keys.")
     shared = [(s.steps, s.optimizer, s.schedule, s.secure) for s in settings]
     if any(other != shared[0] for other in shared):

@@ -21,10 +21,11 @@ from dptune.accounting import Cost, DpSgd, Gaussian, parallel
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.judging import correct
+from dptune.randomness import Randomness, as_randomness
 from dptune.training.dpsgd import Engine, Settings, descend
 from dptune.training.engines import engine_for
 from dptune.training.models import Cnn, Mlp
-from dptune.training.noise import RunKey, SecureNoise, as_key, generator_of
+from dptune.training.noise import SecureNoise, generator_of
 from dptune.training.trainer import Fitted, Params, Rng
 
 __all__ = ["DpSgdTrainer", "Holdout", "TrainedModel"]
@@ -68,17 +69,17 @@ class Holdout:
         """The noise of the count in units of its sensitivity."""
         return self.scale * self.denominator
 
-    def places(self, records: int, key: RunKey) -> tuple[Indices, Indices]:
+    def places(self, records: int, key: Randomness) -> tuple[Indices, Indices]:
         """Where the training and the validation records of one run are."""
         held = key.child("holdout").generator().random(records) < self.fraction
         return np.flatnonzero(~held), np.flatnonzero(held)
 
-    def split(self, data: Dataset, key: RunKey) -> tuple[Dataset, Dataset]:
+    def split(self, data: Dataset, key: Randomness) -> tuple[Dataset, Dataset]:
         """Training and validation records of one run."""
         kept, held = self.places(len(data), key)
         return data.take(kept), data.take(held)
 
-    def score(self, correct: int, key: RunKey) -> float:
+    def score(self, correct: int, key: Randomness) -> float:
         """The noised score of one run."""
         count = np.array([float(correct)])
         SecureNoise(key.child("score"), 1).add(count, self.noise_multiplier, 0)
@@ -175,7 +176,7 @@ class DpSgdTrainer:
     def check(self, params: Params, data: Any) -> None:
         """Raise if the model cannot be trained on records of this kind; looks at no record, only at their shape."""
         settings = self.resolve(params)
-        model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params, RunKey.fresh())
+        model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params, Randomness.fresh())
         engine = engine_for(model, double=settings.secure, engine=self.engine)
         if not isinstance(data, Dataset):
             return
@@ -186,7 +187,7 @@ class DpSgdTrainer:
                 "both in the same way."
             )
         blank = _blank(features, data.classes)
-        descend(engine, blank, [dataclasses.replace(settings, steps=1, sampling_rate=1.0)], [RunKey.fresh()])
+        descend(engine, blank, [dataclasses.replace(settings, steps=1, sampling_rate=1.0)], [Randomness.fresh()])
 
     def fit(self, params: Params, data: Dataset, rng: Rng, *, start: Floats | None = None) -> Fitted:
         """Train once and score; ``start`` continues from given parameters (warm start)."""
@@ -204,7 +205,7 @@ class DpSgdTrainer:
         """Train several candidates, stacking those of equal shape where the engine can."""
         if len(params) != len(rngs) or (starts is not None and len(starts) != len(params)):
             raise InvalidInput("every candidate needs its own rng (and its own start, if starts are given).")
-        keys = [as_key(rng) for rng in rngs]
+        keys = [as_randomness(rng) for rng in rngs]
         settings = [self.resolve(one) for one in params]
         outcome: list[Fitted | None] = [None] * len(params)
         for group in self._groups(settings):
@@ -246,7 +247,7 @@ class DpSgdTrainer:
         self,
         params: Sequence[Params],
         settings: Sequence[Settings],
-        keys: Sequence[RunKey],
+        keys: Sequence[Randomness],
         data: Dataset,
         starts: Sequence[Floats] | None,
     ) -> list[Fitted]:
@@ -270,7 +271,7 @@ class DpSgdTrainer:
         release = engine.release  # type: ignore[attr-defined] # only the torch engine takes modules
         return release(flat)
 
-    def _score(self, engine: Engine, flat: Floats, held: Dataset | None, key: RunKey) -> float:
+    def _score(self, engine: Engine, flat: Floats, held: Dataset | None, key: Randomness) -> float:
         if held is not None and self.holdout is not None:  # private records: none may decide another's verdict
             return self.holdout.score(int(correct(self._wrap(engine, flat), held)), key)
         if self.validation is None:
@@ -290,10 +291,10 @@ def _shape(settings: Settings) -> Hashable:
     return settings.steps, settings.optimizer, settings.schedule, settings.secure
 
 
-def _make(factory: Callable[[Params], Any], params: Params, key: RunKey) -> Any:
+def _make(factory: Callable[[Params], Any], params: Params, key: Randomness) -> Any:
     """The caller's module; weights that it draws from torch's generator become a function of the run."""
     import torch  # noqa: PLC0415 - optional dependency
 
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int.from_bytes(key.child("module").secret[:7], "little"))
+        torch.manual_seed(int.from_bytes(key.child("module").secret()[:7], "little"))
         return factory(params)

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptune.errors import InvalidInput
+from dptune.randomness import Randomness
 from dptune.training._cnn_numpy import CnnPass
 from dptune.training._compiled import kernel
 from dptune.training._shares import add_share, total_steps
 from dptune.training.datasets import Dataset
 from dptune.training.models import Cnn, dp_hypo_cnn
-from dptune.training.noise import RunKey
 
 __all__ = ["FusedEngine", "supports"]
 
@@ -119,7 +119,7 @@ class FusedEngine:
         self._data: Dataset | None = None
         self._x, self._y = np.empty((0, 784), self._inner), np.empty(0, np.int64)
 
-    def start(self, key: RunKey) -> Floats:
+    def start(self, key: Randomness) -> Floats:
         """Initial parameters: uniform within 1/sqrt(inputs), as torch does."""
         rng = key.child("weights").generator()
         parts = [rng.uniform(-(n**-0.5), n**-0.5, int(np.prod(shape))) for shape, _, n in _LAYERS]

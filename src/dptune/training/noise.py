@@ -1,30 +1,28 @@
-"""Run keys and the Gaussian noise of DP-SGD, both a function of (run, step) alone.
+"""The Gaussian noise of DP-SGD: a function of a run's randomness and the step alone.
 
-A :class:`RunKey` is 256 secret bits from the operating system; everything random in a run (which records are
-drawn, the noise, the initial weights) is expanded from it, so a run can be resumed but never replayed by
-others. Whoever holds the key and the model can remove the noise: keys are never printed, logged or released.
+Everything random in a training (which records are drawn, the noise, the initial weights) is expanded from its
+:class:`~dptune.randomness.Randomness`, so that a training that was cut off draws the same noise again. Whoever holds
+the secret and the model can remove the noise: it is never printed, logged or released.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dptune.errors import InvalidInput
+from dptune.randomness import Randomness
 from dptune.training._compiled import kernel
 
-__all__ = ["FastNoise", "Noise", "NoiseStack", "RunKey", "SecureNoise", "as_key", "generator_of"]
+__all__ = ["FastNoise", "Noise", "NoiseStack", "SecureNoise", "generator_of"]
 
 Floats = NDArray[np.floating[Any]]
 
-KEY_BYTES = 32
 # Small models share one draw among several steps: fewer calls, still a function of (run, step).
 _BLOCK = 8192
 # Secure noise lives on a lattice of about this fraction of its standard deviation (a power of two).
@@ -35,54 +33,14 @@ _HALF_ROUND = 2.0**52
 _ROUNDING = 2.0**-13
 
 
-@dataclass(frozen=True)
-class RunKey:
-    """256 secret bits from which one run's randomness is expanded."""
-
-    secret: bytes = field(repr=False)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.secret, bytes) or len(self.secret) != KEY_BYTES:
-            raise InvalidInput(f"a run key must be {KEY_BYTES} bytes. Use RunKey.fresh().")
-
-    @classmethod
-    def fresh(cls) -> RunKey:
-        """A new key from the operating system."""
-        return cls(secrets.token_bytes(KEY_BYTES))
-
-    @classmethod
-    def rehearsal(cls, seed: int) -> RunKey:
-        """A key that anyone can guess: for tests and rehearsals, never for a guarantee."""
-        return cls(hashlib.sha256(b"dptune rehearsal %d" % seed).digest())
-
-    def child(self, *labels: str | int) -> RunKey:
-        """An independent key for one purpose of this run."""
-        text = "/".join(str(label) for label in labels)
-        return RunKey(hashlib.blake2b(text.encode(), key=self.secret, digest_size=KEY_BYTES).digest())
-
-    def generator(self, counter: int = 0) -> np.random.Generator:
-        """A counter-based generator (Philox) at the given place of this key's sequence."""
-        words = np.frombuffer(self.secret, dtype=np.uint64)
-        return np.random.Generator(np.random.Philox(key=words[:2], counter=[0, 0, 0, counter]))
-
-
-def as_key(rng: np.random.Generator | RunKey) -> RunKey:
-    """The key of a run, drawn from ``rng`` unless it already is one."""
-    if isinstance(rng, RunKey):
-        return rng
-    if isinstance(rng, np.random.Generator):
-        return RunKey(rng.bytes(KEY_BYTES))
-    raise InvalidInput(f"'rng' must be a numpy Generator or a RunKey; got {type(rng).__name__}.")
-
-
 def generator_of(secure: bool) -> str:
     """The name of the generator that :class:`SecureNoise` or :class:`FastNoise` uses on this machine.
 
     A sealed run notes it: a trial that was cut off is trained again from its key, and must not draw other noise.
     """
     if secure:
-        return "shake-256, numpy"
-    return "philox-4x64-10, numpy" if kernel is None else "philox-4x32-10, compiled"
+        return "shake-256, numpy, labelled"
+    return "philox-4x64-10, numpy, labelled" if kernel is None else "philox-4x32-10, compiled, labelled"
 
 
 class Noise(Protocol):
@@ -105,8 +63,8 @@ class FastNoise:
     kind do not resist attacks on the low bits of the result; :class:`SecureNoise` does.
     """
 
-    def __init__(self, key: RunKey, dimension: int, *, compiled: bool | None = None) -> None:
-        secret = key.child("noise").secret
+    def __init__(self, key: Randomness, dimension: int, *, compiled: bool | None = None) -> None:
+        secret = key.child("noise").secret()
         self._key = np.frombuffer(secret, dtype=np.uint64)[:2].copy()
         self._secret = secret[:16]
         self.compiled = kernel is not None if compiled is None else compiled
@@ -234,14 +192,14 @@ class SecureNoise:
     deviations.
     """
 
-    def __init__(self, key: RunKey, dimension: int) -> None:
+    def __init__(self, key: Randomness, dimension: int) -> None:
         self._key = key.child("secure noise")
         self._dimension = dimension
 
     def sample(self, step: int) -> NDArray[np.float64]:
         """Standard normals of the given step in double precision."""
         pairs = (self._dimension + 1) // 2
-        stream = hashlib.shake_256(self._key.child(step).secret).digest(16 * pairs)
+        stream = hashlib.shake_256(self._key.child(step).secret()).digest(16 * pairs)
         bits = np.frombuffer(stream, dtype=np.uint64) >> np.uint64(11)
         radius = bits[:pairs].astype(np.float64)
         radius += 0.5

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptune.errors import InvalidInput
+from dptune.randomness import Randomness
 from dptune.training._compiled import kernel
 from dptune.training._fixed_point import FixedPoint
 from dptune.training._layers import (
@@ -33,7 +34,6 @@ from dptune.training._layers import (
 from dptune.training._shares import VANISHED
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Mlp
-from dptune.training.noise import RunKey
 
 __all__ = ["NumpyEngine"]
 
@@ -79,7 +79,7 @@ class NumpyEngine:
         self._vanished = self.dtype(VANISHED)
         self._y = np.empty(0, np.int64)
 
-    def start(self, key: RunKey) -> Floats:
+    def start(self, key: Randomness) -> Floats:
         """Initial parameters: uniform within 1/sqrt(inputs), as torch does; zero for softmax regression."""
         flat = np.zeros(self.dimension, self.dtype)
         if self.model.hidden:

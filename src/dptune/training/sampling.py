@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptune import _validate
-from dptune.training.noise import RunKey
+from dptune.randomness import Randomness
 
 __all__ = ["PoissonSampler", "poisson_subset"]
 
@@ -24,7 +24,7 @@ _BLOCK = 16_384
 class PoissonSampler:
     """The batches of one run of at most ``steps`` steps: a function of (run, step)."""
 
-    def __init__(self, key: RunKey, records: int, rate: float, steps: int = 1024) -> None:
+    def __init__(self, key: Randomness, records: int, rate: float, steps: int = 1024) -> None:
         self._key = key.child("batches")
         self._records = _validate.integer("records", records, 0)
         self._rate = _validate.real("sampling_rate", rate, 0.0, 1.0, low_open=True)
@@ -70,7 +70,7 @@ def _gaps(rng: np.random.Generator, rate: float, count: int) -> NDArray[np.int64
     return values.astype(np.int64)
 
 
-def poisson_subset(records: int, rate: float, key: RunKey) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def poisson_subset(records: int, rate: float, key: Randomness) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Indices inside and outside a Poisson subset, for tuning on a part of the data."""
     _validate.integer("records", records, 0)
     _validate.real("rate", rate, 0.0, 1.0)

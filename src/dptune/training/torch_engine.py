@@ -28,6 +28,7 @@ from torch.nn.functional import cross_entropy
 
 from dptune._generators import Globals, kept
 from dptune.errors import InvalidInput
+from dptune.randomness import Randomness
 from dptune.training import _bookkeeping
 from dptune.training._bookkeeping import TemperedSigmoid
 from dptune.training._module_state import ModuleState, refuse_hooks
@@ -35,7 +36,6 @@ from dptune.training._public_check import MIXES, Unchanged, draws, odd_rows, row
 from dptune.training._shares import add_share, total_steps
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Cnn, Conv, GlobalMean, Mlp
-from dptune.training.noise import RunKey
 
 __all__ = ["TemperedSigmoid", "TorchEngine", "build"]
 
@@ -118,11 +118,11 @@ class TorchEngine:
         self._data: Dataset | None = None
         self._x, self._y = torch.empty(0), torch.empty(0)
 
-    def start(self, key: RunKey) -> Floats:
+    def start(self, key: Randomness) -> Floats:
         """Initial parameters as one flat vector."""
         if self._fresh:
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(_seed(key.child("weights").secret))
+                torch.manual_seed(_seed(key.child("weights").secret()))
                 for layer in self._module.modules():
                     reset = getattr(layer, "reset_parameters", None)
                     if reset is not None:

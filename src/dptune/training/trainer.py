@@ -10,16 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
-
 from dptune.accounting import Cost
 from dptune.errors import InvalidInput
-from dptune.training.noise import RunKey
+from dptune.randomness import Rng
 
 __all__ = ["Fitted", "FunctionTrainer", "Params", "Rng", "Trainer", "fit_many", "trainer"]
 
 Params = Mapping[str, Any]
-Rng = np.random.Generator | RunKey
 
 
 class Fitted(NamedTuple):

@@ -15,8 +15,9 @@ from typing import Any
 from dptune.errors import InvalidInput
 from dptune.methods._machinery.costs import TrainingCosts
 from dptune.methods.parts import DataPart
-from dptune.methods.trial import Label, Outcome, Params, Randomness, Selection, Trial
+from dptune.methods.trial import Label, Outcome, Params, Selection, Trial
 from dptune.methods.validation import PrivateValidation
+from dptune.randomness import Randomness
 from dptune.spaces import Candidates, Domain
 
 __all__ = [

@@ -7,7 +7,6 @@ most 2^20 and a private validation record by at most k (2^20 / M + 1): exact int
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,12 +22,11 @@ from dptune.methods.budget import Budget
 from dptune.methods.parts import ALL, Client, Shard
 from dptune.methods.plan import Plan
 from dptune.methods.trial import HeldOut, Params, Trial
+from dptune.methods.utilities import sensitivity_of
 from dptune.methods.validation import PrivateValidation
 from dptune.spaces import Candidates
 
-__all__ = ["UNIT", "ChoicePlan", "Choosing", "Parts", "check_candidates", "sensitivity_of", "total_utility"]
-
-UNIT = 2**20
+__all__ = ["ChoicePlan", "Choosing", "Parts", "check_candidates"]
 
 
 def check_candidates(candidates: object) -> Candidates:
@@ -38,18 +36,6 @@ def check_candidates(candidates: object) -> Candidates:
     if len(candidates) < 2:
         raise InvalidInput("Choosing needs at least two candidates; with one there is nothing to tune.")
     return candidates
-
-
-def sensitivity_of(shards: int, validation: PrivateValidation | None) -> int:
-    """The most one record moves a sum of rounded scores."""
-    if validation is None:
-        return UNIT
-    return max(UNIT, shards * (math.ceil(UNIT / validation.denominator) + 1))
-
-
-def total_utility(scores: list[float]) -> int:
-    """The sum over shards of clipped, rounded scores; failures count as 0."""
-    return sum(0 if math.isinf(s) and s < 0 else math.floor(min(max(s, 0.0), 1.0) * UNIT) for s in scores)
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from dptune.accounting import DiscreteGaussian, PureDp
 from dptune.accounting.shards import permute_and_flip, sparse_vector
 from dptune.audit.implementations import Target
-from dptune.methods._machinery.shards import UNIT
 from dptune.methods.exact import Bits
 from dptune.methods.threshold import Gate, Rounds
-from dptune.sealed.randomness import Randomness
+from dptune.methods.utilities import UNIT
+from dptune.randomness import Randomness
 
 __all__ = ["discrete_gaussian", "discrete_laplace", "flipped", "sparse"]
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from dptune.accounting import DpSgd
 from dptune.audit.implementations import Target
-from dptune.training import Dataset, RunKey, Settings, descend, softmax
+from dptune.randomness import Randomness
+from dptune.training import Dataset, Settings, descend, softmax
 from dptune.training.numpy_engine import NumpyEngine
 
 __all__ = ["Watching", "final_model", "watched_iterates"]
@@ -71,7 +72,7 @@ def _iterates(make: EngineMaker, steps: int, world: int, games: int, seed: int) 
     settings = Settings(
         sampling_rate=_RATE, noise_multiplier=_NOISE, steps=steps, clip_norm=1.0, learning_rate=_STEP, batch_size=1.0
     )
-    key = RunKey.rehearsal(seed)
+    key = Randomness.rehearsal(seed)
     rows = []
     for begin in range(0, games, _STACK):
         keys = [key.child("game", game) for game in range(begin, min(begin + _STACK, games))]

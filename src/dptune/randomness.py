@@ -1,4 +1,4 @@
-"""Randomness of a sealed run: everything random is a function of one 32-byte secret and a label.
+"""One randomness for everything: each draw of a run is a function of one 32-byte secret and a label.
 
 The secret comes from the operating system and is expanded by keyed BLAKE2b, so that a run that was cut off can be
 continued without drawing anything again (``docs/sealed_runs.md``). The secret must never be printed, logged or
@@ -16,7 +16,7 @@ import numpy as np
 from dptune._validate import integer
 from dptune.errors import InvalidInput
 
-__all__ = ["SEED_BYTES", "Label", "Randomness"]
+__all__ = ["SEED_BYTES", "Label", "Randomness", "Rng", "as_randomness"]
 
 Label = str | int
 
@@ -93,3 +93,16 @@ class Randomness:
         """A counter-based generator (Philox 4x64-10) whose key and counter are secret."""
         words = np.frombuffer(self._bytes(48, b"generator", label), dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=words[:2], counter=words[2:6]))
+
+
+Rng = np.random.Generator | Randomness
+"""What a trainer is given to draw from: a generator, or the randomness itself."""
+
+
+def as_randomness(rng: Rng) -> Randomness:
+    """The randomness of one training, drawn from ``rng`` unless it already is one."""
+    if isinstance(rng, Randomness):
+        return rng
+    if isinstance(rng, np.random.Generator):
+        return Randomness(rng.bytes(SEED_BYTES))
+    raise InvalidInput(f"'rng' must be a numpy Generator or a Randomness; got {type(rng).__name__}.")

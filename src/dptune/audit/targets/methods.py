@@ -19,7 +19,7 @@ from dptune.audit.implementations import Target
 from dptune.methods import NoisyBest, Vote
 from dptune.methods.budget import Budget
 from dptune.methods.plan import Method
-from dptune.sealed.randomness import Randomness
+from dptune.randomness import Randomness
 from dptune.spaces import Space
 
 __all__ = ["Opinion", "noisy_best", "vote"]

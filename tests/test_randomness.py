@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from dptune.errors import InvalidInput
-from dptune.sealed import Randomness
+from dptune.randomness import Randomness
 
 
 def test_equal_secrets_and_labels_give_equal_values() -> None:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from dptune.accounting import DpSgd
 from dptune.audit.implementations import Target
 from dptune.audit.supported import POSITIONS, Company, Worlds, worlds
-from dptune.training import DpSgdTrainer, RunKey, Settings
+from dptune.randomness import Randomness
+from dptune.training import DpSgdTrainer, Settings
 from dptune.training.dpsgd import descend
 from dptune.training.engines import engine_for
 
@@ -51,7 +52,7 @@ def _flat(model: Any) -> Array:
 
 def _noiseless(model: Any, given: Worlds) -> tuple[Array, Sequence[Array]]:
     """The public start, and what one step subtracts from it in both worlds without noise."""
-    settings, key = dataclasses.replace(_settings(), noise_multiplier=0.0), RunKey.rehearsal(0)
+    settings, key = dataclasses.replace(_settings(), noise_multiplier=0.0), Randomness.rehearsal(0)
     engine = engine_for(model({}))
     start = np.asarray(engine.start(key), dtype=np.float64)
     after = [descend(engine_for(model({})), data, [settings], [key])[0] for data in (given.without, given.having)]
@@ -70,7 +71,7 @@ def one_step(model: Callable[[Any], Any] = _dropout, position: str = "front", se
     trainer = DpSgdTrainer(model, _settings())
 
     def draw(world: int, games: int, seed: int) -> Array:
-        data, key = (given.without, given.having)[world], RunKey.rehearsal(seed)
+        data, key = (given.without, given.having)[world], Randomness.rehearsal(seed)
         fitted = (trainer.fit({}, data, key.child("game", game)).model for game in range(games))
         return np.array([((start - _flat(one)) / _RATE - low) @ direction for one in fitted])
 

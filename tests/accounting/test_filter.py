@@ -12,9 +12,9 @@ import pytest
 from scipy import integrate, stats
 
 from dptune.accounting import Cost, DpSgd, Gdp, Geometric, PureDp, disjoint, select
-from dptune.accounting._profiles import Pair, TableHalf
+from dptune.accounting.filter import ORDERS, Curve, Filter, filter_from_json, renyi_curve
+from dptune.accounting.profiles import Pair, TableHalf
 from dptune.errors import InvalidInput
-from dptune.sealed.filter import ORDERS, Curve, Filter, filter_from_json, renyi_curve
 
 
 @dataclass(frozen=True)

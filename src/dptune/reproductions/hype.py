@@ -11,7 +11,7 @@ import importlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -21,35 +21,15 @@ from threadpoolctl import threadpool_limits
 
 from dptune import _validate
 from dptune.accounting.voting import calibrate_vote, continuous_vote, votes_sigma
-from dptune.federated import baselines
-from dptune.federated._linear import Floats, Labels, LinearBank
 from dptune.federated.errors import MissingExtra
 from dptune.federated.local import dirichlet_partition, iid_partition, paper_candidates
+from dptune.reproductions import _hype_baselines as baselines
+from dptune.reproductions._hype_linear import Floats, Labels, LinearBank
+from dptune.reproductions.table import Table
 
-__all__ = ["Table", "hype_fig2", "hype_fig4", "hype_scales"]
+__all__ = ["hype_fig2", "hype_fig4", "hype_scales"]
 
 Scores = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of a reproduced figure."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: list[tuple[str | int | float, ...]] = field(default_factory=list)
-    notes: tuple[str, ...] = ()
-
-    def as_dicts(self) -> list[dict[str, str | int | float]]:
-        """Return the rows for JSON."""
-        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
-
-    def __str__(self) -> str:
-        cells = [[f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row] for row in self.rows]
-        widths = [max(len(name), *(len(row[i]) for row in cells)) for i, name in enumerate(self.columns)]
-        lines = [self.title, "  ".join(name.rjust(width) for name, width in zip(self.columns, widths, strict=True))]
-        lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
-        return "\n".join([*lines, *self.notes])
 
 
 def hype_fig2(

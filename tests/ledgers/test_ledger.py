@@ -13,7 +13,7 @@ import pytest
 
 from dptune.accounting import DpSgd, Gdp, Geometric, PureDp, select
 from dptune.errors import BudgetExceeded, Corrupt, DptuneError, InvalidInput
-from dptune.sealed import Ledger, _chain
+from dptune.ledgers import Ledger, _chain
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ CHARGER = textwrap.dedent("""
     import json, sys
     from dptune.accounting import Gdp
     from dptune.errors import BudgetExceeded
-    from dptune.sealed import Ledger
+    from dptune.ledgers import Ledger
     path, who, count, mu = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
     ledger, done = Ledger(path), []
     for number in range(count):
@@ -205,8 +205,8 @@ MANY = textwrap.dedent("""
     import collections, json, os, sys
     from dptune.accounting import Gdp
     from dptune.errors import BudgetExceeded
-    from dptune.sealed import Ledger
-    from dptune.sealed.filter import Filter
+    from dptune.ledgers import Ledger
+    from dptune.accounting.filter import Filter
     path, mu = sys.argv[1], float(sys.argv[2])
     Filter.of(3.0, 1e-5).curve(Gdp(mu))  # once for all
     Gdp(mu).epsilon(1e-5)
@@ -251,7 +251,7 @@ def test_twenty_processes_lose_no_charge_to_a_lock(tmp_path: Path, mu: float, fi
 def test_several_processes_may_make_one_ledger(tmp_path: Path) -> None:
     """All of them end up with the same file and the same key."""
     path = tmp_path / "new.ledger"
-    script = "import sys; from dptune.sealed import Ledger; print(Ledger.create(sys.argv[1]).head)"
+    script = "import sys; from dptune.ledgers import Ledger; print(Ledger.create(sys.argv[1]).head)"
     command = [sys.executable, "-c", script, str(path)]
     several = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
     heads = {one.communicate()[0] for one in several}

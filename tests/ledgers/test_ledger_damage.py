@@ -14,7 +14,7 @@ import pytest
 from dptune.accounting import Gdp
 from dptune.cli import main
 from dptune.errors import BudgetExceeded, Corrupt, DptuneError, InvalidInput
-from dptune.sealed import Ledger, _chain
+from dptune.ledgers import Ledger, _chain
 
 PRINT = "a" * 64
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from dptune.accounting import Cost, compose, cost_from_json
+from dptune.accounting.filter import Curve, Filter, curve_from_json, filter_from_json
 from dptune.errors import BudgetExceeded, Corrupt, InvalidInput
-from dptune.sealed._chain import Chain, Transaction
-from dptune.sealed._entries import DATASETS, Entry, account_key, charge_key, claims_key, print_key
-from dptune.sealed._verify import verify_entries
-from dptune.sealed.filter import Curve, Filter, curve_from_json, filter_from_json
+from dptune.ledgers._chain import Chain, Transaction
+from dptune.ledgers._verify import verify_entries
+from dptune.ledgers.entries import DATASETS, Entry, account_key, charge_key, claims_key, print_key
 
 __all__ = ["Charge", "Ledger", "Purpose", "Receipt", "Status"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from dptune.accounting._profiles import Half, Pair
+from dptune.accounting.profiles import Half, Pair
 
 __all__ = ["divergences"]
 

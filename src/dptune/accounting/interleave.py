@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dptune.accounting._polygon import Polygon, coarse_losses, outer_polygon, refine, split
-from dptune.accounting._profiles import Array, Indices, Pair
 from dptune.accounting._recursion import GAINS, Recursion
+from dptune.accounting.profiles import Array, Indices, Pair
 from dptune.accounting.runs import Runs
 
 __all__ = ["LowerProgramme", "UpperProgramme", "inward", "lower_programme", "upper_programme"]

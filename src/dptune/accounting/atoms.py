@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dptune.accounting._profiles import Array, Half, Pair, TableHalf
+from dptune.accounting.profiles import Array, Half, Pair, TableHalf
 
 __all__ = ["atoms_below", "pair_from_atoms"]
 

@@ -20,8 +20,8 @@ from dptune.audit.auditor import Audit, Curve, audit
 from dptune.audit.games import Game
 from dptune.audit.training_games import play_training
 from dptune.errors import InvalidInput
+from dptune.randomness import Randomness
 from dptune.reproductions.table import Table
-from dptune.sealed.randomness import Randomness
 
 __all__ = ["Area", "area", "xiang_audit"]
 

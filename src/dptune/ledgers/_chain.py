@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from dptune._files import storage_errors, sync_folder, write_durable
 from dptune.errors import Corrupt, DptuneError, InvalidInput
-from dptune.sealed import _state
-from dptune.sealed._entries import START, Entry, digest, record
-from dptune.sealed._files import storage_errors, sync_folder, write_durable
+from dptune.ledgers import _state
+from dptune.ledgers.entries import START, Entry, digest, record
 
 __all__ = ["Chain", "Entry", "connect", "ledger_key"]
 

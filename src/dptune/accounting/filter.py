@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptune._validate import real
+from dptune.accounting._charge_renyi import divergences
 from dptune.accounting.cost import Cost, operand
 from dptune.errors import InvalidInput
-from dptune.sealed._renyi import divergences
 
 __all__ = ["Curve", "Filter", "curve_of", "renyi_curve"]
 

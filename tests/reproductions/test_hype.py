@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dptune.federated._linear import LinearBank
-from dptune.federated.reproduce import hype_fig2, hype_fig4, hype_scales
+from dptune.reproductions._hype_linear import LinearBank
+from dptune.reproductions.hype import hype_fig2, hype_fig4, hype_scales
 
 
 def test_figure_2_at_a_quarter_of_the_budget() -> None:

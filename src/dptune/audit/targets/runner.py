@@ -20,7 +20,7 @@ from dptune.audit.implementations import Target
 from dptune.methods import RandomStopping
 from dptune.methods.budget import Budget
 from dptune.methods.plan import Plan
-from dptune.sealed.randomness import Randomness
+from dptune.randomness import Randomness
 from dptune.spaces import Float, Space
 
 __all__ = ["Responses", "failures", "observed_runs", "stopping", "stopping_plan"]

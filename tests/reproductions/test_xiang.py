@@ -9,9 +9,9 @@ import pytest
 from scipy.stats import norm
 
 from dptune.audit.auditor import curve_of
-from dptune.audit.reproduce import area, xiang_audit
 from dptune.cli.reproduce import FIGURES
 from dptune.errors import InvalidInput
+from dptune.reproductions.xiang import area, xiang_audit
 
 
 def test_all_games_stay_below_the_account() -> None:

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptune.accounting import Geometric, PureDp, Runs
-from dptune.audit._targets_runner import Responses, stopping_plan
 from dptune.audit.implementations import Target
+from dptune.audit.targets.runner import Responses, stopping_plan
 from dptune.errors import Stopped
 from dptune.executors import Processes
 from dptune.executors.base import Result, Session, Task, Work

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dptune.audit import _targets_choice as choice
-from dptune.audit import _targets_methods as methods
-from dptune.audit import _targets_runner as runner
-from dptune.audit import _targets_training as training
 from dptune.audit.implementations import Target
+from dptune.audit.targets import choice as choice
+from dptune.audit.targets import methods as methods
+from dptune.audit.targets import runner as runner
+from dptune.audit.targets import training as training
 
 __all__ = ["TARGETS", "Registered"]
 

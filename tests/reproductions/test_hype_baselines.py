@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dptune.errors import InvalidInput
-from dptune.federated import baselines
+from dptune.reproductions import _hype_baselines as baselines
 
 rng = np.random.default_rng
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dptune.accounting import Cost, compose, cost_from_json
+from dptune.accounting.filter import Curve, Filter, curve_from_json, filter_from_json
 from dptune.errors import Corrupt, InvalidInput
-from dptune.sealed._entries import Entry, account_key, record
-from dptune.sealed.filter import Curve, Filter, curve_from_json, filter_from_json
+from dptune.ledgers.entries import Entry, account_key, record
 
 __all__ = ["verify_entries"]
 

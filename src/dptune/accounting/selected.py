@@ -14,13 +14,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from dptune.accounting._atoms import atoms_below
 from dptune.accounting._hull import HullHalf, hull_half
-from dptune.accounting._interleave import LowerProgramme, UpperProgramme, inward, lower_programme, upper_programme
 from dptune.accounting._pld import grid_below
 from dptune.accounting._polygon import attained_points
-from dptune.accounting._profiles import Array, Half, Pair, TableHalf
 from dptune.accounting._published import capped, own_half
+from dptune.accounting.atoms import atoms_below
+from dptune.accounting.interleave import LowerProgramme, UpperProgramme, inward, lower_programme, upper_programme
+from dptune.accounting.profiles import Array, Half, Pair, TableHalf
 from dptune.accounting.runs import NegativeBinomial, Runs
 
 __all__ = ["SelectedHalf", "certify", "selected_half", "tabulate", "three_blocks"]
@@ -169,7 +169,7 @@ def certify(pair: Pair, runs: Runs, delta: float, near: float) -> Certificate:
 
     ``near`` is the upper bound, which sets the resolution. The result is rounded down.
     """
-    q, p = _roc_points(pair)
+    q, p = roc_points(pair)
     programme = lower_programme(q, p, runs, 0.8 * min(near, 500.0))
     low, high = 0.0, min(near, 500.0)
     for points in (17, 17, 17):
@@ -187,5 +187,5 @@ def certify(pair: Pair, runs: Runs, delta: float, near: float) -> Certificate:
 
 
 @lru_cache(maxsize=16)
-def _roc_points(pair: Pair) -> tuple[Array, Array]:
+def roc_points(pair: Pair) -> tuple[Array, Array]:
     return _attained(pair)

@@ -1,0 +1,7 @@
+"""The budget ledger: what may be spent on each data set, and what was charged to it."""
+
+from dptune.ledgers._chain import ledger_key
+from dptune.ledgers.entries import Entry
+from dptune.ledgers.ledger import Charge, Ledger, Purpose, Receipt, Status
+
+__all__ = ["Charge", "Entry", "Ledger", "Purpose", "Receipt", "Status", "ledger_key"]

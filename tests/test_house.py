@@ -1,0 +1,84 @@
+"""The drawing of ``docs/architecture.md`` holds: import-linter keeps both contracts, and sees a planted violation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.import_contract import owner
+
+ROOT = Path(__file__).parents[1]
+
+
+def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run import-linter over ``folder/src`` with the project's own contracts."""
+    environment = os.environ | {"PYTHONPATH": f"{folder / 'src'}{os.pathsep}{ROOT}", "PYTHONSAFEPATH": "1"}
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()"]
+    options = ["--config", str(ROOT / "pyproject.toml"), "--no-cache"]
+    return subprocess.run(
+        command + options, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=600
+    )
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources alone, where something may be planted."""
+    folder = tmp_path_factory.mktemp("house")
+    shutil.copytree(ROOT / "src" / "dptune", folder / "src" / "dptune", ignore=shutil.ignore_patterns("*.so", "__py*"))
+    return folder
+
+
+def test_the_house_is_as_drawn(copy: Path) -> None:
+    done = _lint(copy)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 kept, 0 broken" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("room", "line", "said"),
+    [
+        ("accounting", "from dptune.sealed import run", "dptune.accounting is not allowed to import dptune.sealed"),
+        ("training", "def f():\n    import dptune.ledgers", "dptune.training is not allowed to import dptune.ledgers"),
+        ("cli", "from dptune.accounting import _pld", "which is private to"),
+        ("audit", "from dptune.methods._machinery.shards import Parts", "which is private to"),
+    ],
+)
+def test_a_planted_violation_is_found(copy: Path, room: str, line: str, said: str) -> None:
+    planted = copy / "src" / "dptune" / room / "planted.py"
+    planted.write_text(line + "\n", encoding="utf-8")
+    try:
+        done = _lint(copy)
+    finally:
+        planted.unlink()
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert said in " ".join(done.stdout.split()), done.stdout
+    assert f"dptune.{room}.planted" in done.stdout
+
+
+def test_a_room_that_is_not_drawn_is_found(copy: Path) -> None:
+    planted = copy / "src" / "dptune" / "attic.py"
+    planted.write_text("", encoding="utf-8")
+    try:
+        done = _lint(copy)
+    finally:
+        planted.unlink()
+    assert done.returncode == 1
+    assert "attic" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("dptune._files", "dptune"),
+        ("dptune.accounting._pld", "dptune.accounting"),
+        ("dptune.methods._machinery.costs", "dptune.methods"),
+        ("dptune.cli.__main__", None),
+        ("dptune.cli.price", None),
+    ],
+)
+def test_who_owns_a_module(module: str, package: str | None) -> None:
+    assert owner(module) == package
