@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dptune._validate import integer, real
 from dptune.accounting import Cost
@@ -33,6 +33,7 @@ from dptune.methods.parts import Shard
 from dptune.methods.trial import Outcome, Params, Randomness, Search, Selection, Trial
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.spaces import Candidates
+from dptune.trainer import DeclaresCost
 
 __all__ = ["Threshold", "ThresholdPlan", "register_proposer"]
 
@@ -147,7 +148,7 @@ class Threshold:
         if self.proposer is not None and self.batch is None:
             raise InvalidInput("A proposer needs 'batch', the largest number of candidates in a round.")
 
-    def plan(self, budget: Budget, trainer: Any) -> ThresholdPlan:
+    def plan(self, budget: Budget, trainer: DeclaresCost) -> ThresholdPlan:
         """The smallest noise of the final training whose total stays within the budget."""
         validation = validation_of(trainer, self.validation)
         elastic = ElasticRounds(self.start, self.granularity)

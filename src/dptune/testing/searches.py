@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,8 +18,12 @@ from dptune.methods.budget import Budget
 from dptune.methods.execute import fit_trial
 from dptune.methods.plan import Method, Plan, plan_from_json
 from dptune.methods.trial import Outcome, Randomness, Selection, Trial, trial_from_json
+from dptune.trainer import DeclaresCost, Trainer
 
 __all__ = ["SeededRandomness", "check_method", "drive", "run_plan"]
+
+DataT = TypeVar("DataT")
+ModelT = TypeVar("ModelT")
 
 Score = Callable[[Trial], float]
 
@@ -62,9 +66,11 @@ def drive(plan: Plan, randomness: Randomness, score: Score, *, reverse: bool = F
     return seen, search.result()
 
 
-def run_plan(plan: Plan, trainer: Any, data: Any, randomness: Randomness) -> tuple[Selection, Any]:
+def run_plan(
+    plan: Plan, trainer: Trainer[DataT, ModelT], data: DataT, randomness: Randomness
+) -> tuple[Selection, ModelT | None]:
     """Train everything in this process, without any seal; returns the selection and the released model."""
-    models: dict[int, Any] = {}
+    models: dict[int, ModelT] = {}
 
     def attempt(trial: Trial) -> float:
         try:
@@ -81,7 +87,7 @@ def run_plan(plan: Plan, trainer: Any, data: Any, randomness: Randomness) -> tup
     return selection, fit_trial(trainer, selection.final, data, randomness, start=start)[0]
 
 
-def check_method(method: Method, budget: Budget, trainer: Any, score: Score, seeds: range = range(5)) -> Plan:
+def check_method(method: Method, budget: Budget, trainer: DeclaresCost, score: Score, seeds: range = range(5)) -> Plan:
     """Raise AssertionError unless the plan fits the budget, survives JSON, and its searches can be resumed."""
     plan = method.plan(budget, trainer)
     if plan.guaranteed:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dptune.errors import InvalidInput
 from dptune.training._compiled import kernel
 
-__all__ = ["FastNoise", "Noise", "NoiseStack", "RunKey", "SecureNoise", "as_key", "generator_of"]
+__all__ = ["FastNoise", "Noise", "NoiseStack", "Rng", "RunKey", "SecureNoise", "as_key", "generator_of"]
 
 Floats = NDArray[np.floating[Any]]
 
@@ -66,7 +66,11 @@ class RunKey:
         return np.random.Generator(np.random.Philox(key=words[:2], counter=[0, 0, 0, counter]))
 
 
-def as_key(rng: np.random.Generator | RunKey) -> RunKey:
+Rng = np.random.Generator | RunKey
+"""What our own trainers take: the generator that a run hands over, or a key."""
+
+
+def as_key(rng: Rng) -> RunKey:
     """The key of a run, drawn from ``rng`` unless it already is one."""
     if isinstance(rng, RunKey):
         return rng
