@@ -57,8 +57,8 @@ class OneByOne:
         return self.inner.validation
 
     @property
-    def generator(self) -> str:
-        return self.inner.generator
+    def noise_generator(self) -> str:
+        return self.inner.noise_generator
 
     def cost(self, params: Any) -> Cost:
         return self.inner.cost(params)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.import_contract import owner
 
 ROOT = Path(__file__).parents[1]

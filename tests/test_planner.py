@@ -6,7 +6,6 @@ import json
 import math
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -67,10 +66,17 @@ def test_no_public_validation_means_private_validation() -> None:
 
 def test_records_follow_from_public_settings() -> None:
     class Trainer(Priced):
-        settings = SimpleNamespace(batch_size=256, sampling_rate=256 / 60000)
+        declared_records = 60_000
 
+    class Wrong(Priced):
+        declared_records = "many"
+
+    settings = Settings.from_batch(256, 60_000, noise_multiplier=1.0, steps=40, clip_norm=1.0, learning_rate=1.0)
+    assert public_records(DpSgdTrainer(softmax(64, 10), settings)) == 60_000
     assert public_records(Trainer()) == 60_000
     assert public_records(Priced()) is None
+    with pytest.raises(InvalidInput, match="declared_records"):
+        public_records(Wrong())
 
 
 def test_tune_plans_explains_and_runs(tmp_path: Path) -> None:

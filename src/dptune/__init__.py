@@ -35,7 +35,7 @@ from dptune.methods import (
 from dptune.planner import tune
 from dptune.sealed import load_release, resume, run
 from dptune.spaces import Choice, Float, Int, Space
-from dptune.training.trainer import trainer
+from dptune.trainer import Trainer, trainer
 
 __version__ = "0.1.0"
 
@@ -64,6 +64,7 @@ __all__ = [
     "Space",
     "Subset",
     "Threshold",
+    "Trainer",
     "Vote",
     "compose",
     "disjoint",

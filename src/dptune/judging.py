@@ -13,7 +13,7 @@ import copy
 import sys
 import warnings
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,28 @@ from dptune._generators import kept
 from dptune.data import size, take
 from dptune.errors import InvalidInput
 
-__all__ = ["correct", "judges_each_record_alone"]
+__all__ = ["Judges", "Predicts", "correct", "is_module", "judges_each_record_alone"]
 
 _GRID = 2**20
 
 
-def judges_each_record_alone(model: Any) -> bool:
+@runtime_checkable
+class Predicts(Protocol):
+    """A model that answers with a label for every row."""
+
+    def predict(self, x: Any, /) -> Any:
+        """One label for each row of ``x``."""
+
+
+@runtime_checkable
+class Judges(Protocol):
+    """A model that says itself how well it does, where labels and answers are not compared by equality."""
+
+    def correct(self, data: Any, /) -> Any:
+        """One value from 0 to 1 for each record."""
+
+
+def judges_each_record_alone(model: object) -> bool:
     """Whether the model's class promises verdicts that are the same, to the last bit, in a batch and alone.
 
     The promise is an attribute ``judges_each_record_alone = True`` of the class itself: a subclass, which may predict
@@ -55,7 +71,7 @@ def correct(model: Any, data: Any) -> Fraction:
         InvalidInput: If the model has no way to judge a record. Like a model that cannot be copied, which raises too,
             this does not depend on the records.
     """
-    if not any(callable(getattr(model, name, None)) for name in ("correct", "predict")) and not _is_module(model):
+    if not isinstance(model, Judges | Predicts) and not is_module(model):
         raise InvalidInput(
             f"A {type(model).__name__} has neither predict(x) nor correct(data), so it cannot be judged on private "
             "records. Return a model that has one of them."
@@ -91,7 +107,7 @@ def _one(model: Any, data: Any, place: int) -> int:
 
 def _values(model: Any, data: Any) -> NDArray[Any]:
     """One value for each record, as the model gives them."""
-    if callable(getattr(model, "correct", None)):
+    if isinstance(model, Judges) and callable(model.correct):
         return np.asarray(model.correct(data))
     x, y = (data[0], data[-1]) if isinstance(data, tuple) else (data.x, data.y)
     found, labels = np.asarray(_predicted(model, x)), np.asarray(y)
@@ -102,7 +118,7 @@ def _values(model: Any, data: Any) -> NDArray[Any]:
 
 def _predicted(model: Any, x: Any) -> Any:
     """The model's answers for the rows of ``x``."""
-    if callable(getattr(model, "predict", None)):
+    if isinstance(model, Predicts) and callable(model.predict):
         return model.predict(x)
     torch = sys.modules["torch"]
     kind = next((values.dtype for values in model.parameters()), None)
@@ -110,7 +126,8 @@ def _predicted(model: Any, x: Any) -> Any:
         return model(torch.as_tensor(x, dtype=kind)).argmax(dim=1)
 
 
-def _is_module(model: Any) -> bool:
+def is_module(model: object) -> bool:
+    """Whether a model is a torch module; torch is not imported for the question."""
     torch = sys.modules.get("torch")  # who has a module has imported it
     return torch is not None and isinstance(model, torch.nn.Module)
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,8 +34,11 @@ from dptune.methods import (
 from dptune.methods.models import flip_choices, threshold_choices, top_share, vote_choices
 from dptune.methods.voting import VotePlan
 from dptune.spaces import Candidates, Domain
+from dptune.trainer import DeclaresCost, DeclaresRecords, Trainer, has_own_score
 
 __all__ = ["Advice", "Compared", "choose", "compare", "default_validation", "public_records", "tune"]
+
+DataT = TypeVar("DataT")
 
 _TOP = 0.05
 _LEAST_TUNING_RECORDS = 500
@@ -54,10 +57,9 @@ class Advice:
     explanation: str
 
 
-def default_validation(trainer: Any, records: int | None) -> PrivateValidation | None:
+def default_validation(trainer: object, records: int | None) -> PrivateValidation | None:
     """Private validation on a tenth of the records, if the trainer says that it has no public ones."""
-    missing = object()
-    if getattr(trainer, "validation", missing) is not None or getattr(trainer, "holdout", None) is not None:
+    if has_own_score(trainer):
         return None
     if records is None:
         raise InvalidInput(
@@ -67,19 +69,16 @@ def default_validation(trainer: Any, records: int | None) -> PrivateValidation |
     return PrivateValidation(_VALIDATION_SHARE, max(1.0, _VALIDATION_SHARE * records))
 
 
-def public_records(trainer: Any) -> int | None:
-    """The number of records that a DP-SGD trainer declares publicly: its denominator over its sampling rate."""
-    settings = getattr(trainer, "settings", None)
-    batch, rate = getattr(settings, "batch_size", None), getattr(settings, "sampling_rate", None)
-    if not isinstance(batch, int | float) or not isinstance(rate, int | float) or rate <= 0:
-        return None
-    return max(1, round(batch / rate))
+def public_records(trainer: object) -> int | None:
+    """The number of records that a trainer declares publicly, if it does."""
+    declared = trainer.declared_records if isinstance(trainer, DeclaresRecords) else None
+    return None if declared is None else integer("declared_records", declared, 1)
 
 
 def tune(
-    trainer: Any,
+    trainer: Trainer[DataT, object],
     space: Domain,
-    data: Any,
+    data: DataT,
     epsilon: float,
     delta: float,
     *,
@@ -104,7 +103,7 @@ def tune(
 
 
 def choose(
-    trainer: Any, space: Domain, budget: Budget, *, records: int | None = None, runs: Runs | None = None
+    trainer: DeclaresCost, space: Domain, budget: Budget, *, records: int | None = None, runs: Runs | None = None
 ) -> Advice:
     """Pick a method and explain it. ``records`` is the public number of records; a DP-SGD trainer implies one.
 
@@ -156,8 +155,8 @@ def _worth(method: Any, plan: Plan) -> tuple[float, float]:
 
 
 def _explain(
-    name: str, plan: Plan, offers: Sequence[tuple[str, Any, Plan]], reasons: list[str], trainer: Any, space: Domain,
-    budget: Budget, law: Runs,
+    name: str, plan: Plan, offers: Sequence[tuple[str, Any, Plan]], reasons: list[str], trainer: DeclaresCost,
+    space: Domain, budget: Budget, law: Runs,
 ) -> str:  # fmt: skip
     noise = plan.noise_multiplier
     said = f"Chosen: {name}. The total, tuning included, is epsilon {plan.price():.4g} at delta {budget.delta:g}"
@@ -219,7 +218,7 @@ def _passes(plan: Plan) -> float:
 
 
 def compare(
-    trainer: Any,
+    trainer: DeclaresCost,
     candidates: Candidates,
     budget: Budget,
     *,

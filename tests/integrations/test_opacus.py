@@ -55,7 +55,7 @@ def again(module: Any, optimizer: Any, x: Any, y: Any) -> None:
     optimizer.step()
 
 
-def made() -> OpacusTrainer:
+def made() -> OpacusTrainer[Any, Any]:
     return opacus_trainer(cost=COST)(train)
 
 
@@ -138,7 +138,9 @@ def step_through(module: Any, optimizer: Any, loss: Any, loader: Any) -> None:
 
 
 def test_noise_that_follows_the_number_of_records_is_refused() -> None:
-    trainer = opacus_trainer(cost=COST)(lambda params, data, engine: engine.make_private_with_epsilon(epochs=1))
+    trainer: OpacusTrainer[None, Any] = opacus_trainer(cost=COST)(
+        lambda params, data, engine: engine.make_private_with_epsilon(epochs=1)
+    )
     with pytest.raises(InvalidInput, match="takes its noise from the number of records"):
         trainer.fit({}, None, Randomness.rehearsal(1))
 
@@ -152,6 +154,8 @@ def test_histories_within_the_declaration_pass() -> None:
 def test_bad_declarations() -> None:
     with pytest.raises(InvalidInput, match="'cost' must be a DpSgd"):
         opacus_trainer(cost=1.0)  # type: ignore[arg-type] # what a careless caller would pass
-    careless = opacus_trainer(cost=lambda params: COST)(lambda params, data, engine: "model")  # type: ignore[arg-type, return-value] # as above
+    careless: OpacusTrainer[None, str] = opacus_trainer(cost=lambda params: COST)(
+        lambda params, data, engine: "model"  # type: ignore[arg-type, return-value] # as above
+    )
     with pytest.raises(InvalidInput, match=r"must return \(model, score\)"):
         careless.fit({}, None, Randomness.rehearsal(1))

@@ -245,7 +245,7 @@ class Unscored(Toy):
         (lambda: Threshold(GRID, 5, proposer="nobody"), "register_proposer"),
         (lambda: Vote(GRID, len(GRID)), "fewer votes"),
         (lambda: PrivateValidation(0, 10), "fraction"),
-        (lambda: RandomStopping(SPACE, Geometric(3)).plan(BUDGET, Silent()), "declares no cost"),
+        (lambda: RandomStopping(SPACE, Geometric(3)).plan(BUDGET, Silent()), "declares no cost"),  # type: ignore[arg-type]
         (lambda: RandomStopping(SPACE, Geometric(3)).plan(BUDGET, Unscored()), "unpaid"),
         (lambda: RandomStopping(SPACE, Geometric(3), costs="some").plan(BUDGET, Toy()), "'costs'"),
         (lambda: plan_from_json("{}"), "Not a plan"),

@@ -67,6 +67,7 @@ def test_runs_on_digits(name: str) -> None:
     trainer, split = _trainer(), load("digits")
     plan = METHODS[name].plan(BUDGET, trainer)
     selection, model = run_plan(plan, trainer, split.train, Randomness.rehearsal(1))
+    assert model is not None
     assert model.accuracy(split.test) > 0.5
     assert selection.params["noise_multiplier"] == plan.noise_multiplier
     if plan.guaranteed:
@@ -87,6 +88,7 @@ def test_runs_with_private_validation(make: Any) -> None:
     trainer, split = _unscored(), load("digits")
     plan = make(PrivateValidation(0.2, 100)).plan(BUDGET, trainer)
     _, model = run_plan(plan, trainer, split.train, Randomness.rehearsal(2))
+    assert model is not None
     assert model.accuracy(split.test) > 0.5
 
 
@@ -95,6 +97,7 @@ def test_the_planner_runs_without_public_records() -> None:
     advice = choose(trainer, SPACE, BUDGET, records=RECORDS)
     assert "held back" in advice.explanation
     _, model = run_plan(advice.plan, trainer, split.train, Randomness.rehearsal(3))
+    assert model is not None
     assert model.accuracy(split.test) > 0.5
 
 

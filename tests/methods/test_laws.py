@@ -427,6 +427,7 @@ def test_subset_trains_and_validates_on_disjoint_records_and_scales_the_rate() -
         assert selection.params["lr"] == pytest.approx(selection.final.candidate["lr"] * ratio)
         assert selection.final.validation is None
         model = run_plan(plan, Sums(), data, source)[1]
+        assert model is not None
         assert len(model.data) == len(after)
 
 

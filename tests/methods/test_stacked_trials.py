@@ -40,81 +40,70 @@ class Sums:
     def cost(self, params: Mapping[str, Any]) -> Gaussian:
         return Gaussian(params.get("noise_multiplier", 2.0))
 
-    def fit(self, params: Any, data: Any, rng: Any, *, start: float = 0.0) -> tuple[Model, float]:
-        value = start + params["x"] + float(np.sum(data)) + float(rng.normal())
+    def fit(self, params: Any, data: Any, rng: Any) -> tuple[Model, float]:
+        return self.fit_from(params, data, rng, Model(0.0))
+
+    def fit_from(self, params: Any, data: Any, rng: Any, start: Model) -> tuple[Model, float]:
+        value = start.parameters + params["x"] + float(np.sum(data)) + float(rng.normal())
         return Model(value), value
 
-    def fit_many(
-        self, params: Sequence[Any], data: Any, rngs: Sequence[Any], *, starts: Sequence[float] | None = None
-    ) -> list[tuple[Model, float]]:
+    def fit_many(self, params: Sequence[Any], data: Any, rngs: Sequence[Any]) -> list[tuple[Model, float]]:
         self.calls.append((len(params), len(data)))
-        begin = starts or [0.0] * len(params)
-        return [self.fit(p, data, rng, start=s) for p, rng, s in zip(params, rngs, begin, strict=True)]
-
-
-class Cold(Sums):
-    """Stacks from scratch only, though a single run can continue."""
-
-    def fit_many(self, params: Any, data: Any, rngs: Any) -> Any:  # type: ignore[override] # narrower on purpose
-        return super().fit_many(params, data, rngs)
+        return [self.fit(one, data, rng) for one, rng in zip(params, rngs, strict=True)]
 
 
 def _trial(index: int, part: Any = ALL, **extra: Any) -> Trial:
     return Trial(index, {"x": 10.0 * index}, part, ("trial", index), **extra)
 
 
-def _together(trainer: Sums, trials: list[Trial], starts: Mapping[int, Any]) -> dict[int, tuple[Any, float]]:
+def _together(trainer: Sums, trials: list[Trial]) -> dict[int, tuple[Any, float]]:
     found: dict[int, Any] = {}
-    for stack in stacks(trainer, trials, starts):
-        found |= fit_stack(trainer, stack, DATA, SOURCE, starts)
+    for stack in stacks(trainer, trials):
+        found |= fit_stack(trainer, stack, DATA, SOURCE)
     return {t.index: score_trial(t, found[t.index], DATA, SOURCE) for t in trials if t.index in found}
 
 
-def _check(trials: list[Trial], starts: Mapping[int, Any]) -> Sums:
+def _check(trials: list[Trial]) -> Sums:
     trainer = Sums()
-    found = _together(trainer, trials, starts)
+    found = _together(trainer, trials)
     assert set(found) == {trial.index for trial in trials}
     for trial in trials:
-        model, score = fit_trial(trainer, trial, DATA, SOURCE, start=starts.get(trial.index))
+        model, score = fit_trial(trainer, trial, DATA, SOURCE)
         assert found[trial.index][0].parameters == model.parameters
         assert found[trial.index][1] == score
     return trainer
 
 
 def test_a_stack_is_given_what_each_would_be_given_alone() -> None:
-    assert _check([_trial(i) for i in range(3)], {}).calls == [(3, 200)]
+    assert _check([_trial(i) for i in range(3)]).calls == [(3, 200)]
 
 
 def test_stacks_do_not_mix_parts_of_the_records() -> None:
     trials = [_trial(i, ALL.and_(Shard(2, i % 2))) for i in range(6)]
-    calls = _check(trials, {}).calls
+    calls = _check(trials).calls
     assert [count for count, _ in calls] == [3, 3]
     assert sum(size for _, size in calls) == 200
 
 
 def test_a_trial_alone_on_its_part_is_no_stack() -> None:
-    assert stacks(Sums(), [_trial(0), _trial(1, ALL.and_(Coin(0.5)))], {}) == []
+    assert stacks(Sums(), [_trial(0), _trial(1, ALL.and_(Coin(0.5)))]) == []
 
 
 def test_scores_on_private_records_are_those_of_single_trials() -> None:
     """With the same noise for each, from its own label."""
     held, kept = (ALL.and_(Coin(0.3, inside, "validation")) for inside in (True, False))
     validation = HeldOut(held, 60.0, 3.0)
-    _check([_trial(i, kept, validation=validation) for i in range(4)], {})
+    _check([_trial(i, kept, validation=validation) for i in range(4)])
 
 
-def test_warm_starts_go_with_their_trials() -> None:
-    starts = {i: Model(1000.0 * i) for i in (1, 2, 5)}
-    calls = _check([_trial(i) for i in range(6)], starts).calls
-    assert [count for count, _ in calls] == [3, 3]
+def test_trials_that_continue_from_a_model_are_trained_one_by_one() -> None:
+    trials = [_trial(i, warm_start=9 if i in (1, 2) else None) for i in range(4)]
+    assert [[trial.index for trial in stack] for stack in stacks(Sums(), trials)] == [[0, 3]]
+    cold, warm = (fit_trial(Sums(), trials[1], DATA, SOURCE, start=start)[1] for start in (None, Model(1000.0)))
+    assert warm == pytest.approx(cold + 1000.0, abs=1e-6)
 
 
-def test_a_trainer_that_stacks_from_scratch_only_continues_one_by_one() -> None:
-    starts = {i: Model(1000.0 * i) for i in (1, 2)}
-    assert [[t.index for t in stack] for stack in stacks(Cold(), [_trial(i) for i in range(4)], starts)] == [[0, 3]]
-
-
-def test_a_trainer_without_warm_starts_ignores_them_as_alone() -> None:
+def test_a_trainer_that_cannot_continue_fails_a_trial_that_must() -> None:
     class Plain:
         def cost(self, params: Any) -> Gaussian:
             return Gaussian(2.0)
@@ -122,12 +111,9 @@ def test_a_trainer_without_warm_starts_ignores_them_as_alone() -> None:
         def fit(self, params: Any, data: Any, rng: Any) -> tuple[float, float]:
             return float(rng.normal()), 0.0
 
-        def fit_many(self, params: Any, data: Any, rngs: Any) -> list[tuple[float, float]]:
-            return [self.fit(one, data, rng) for one, rng in zip(params, rngs, strict=True)]
-
-    (stack,) = stacks(Plain(), [_trial(0), _trial(1)], {1: Model(5.0)})
-    found = fit_stack(Plain(), stack, DATA, SOURCE, {1: Model(5.0)})
-    assert found[1] == fit_trial(Plain(), stack[1], DATA, SOURCE, start=Model(5.0))
+    assert fit_trial(Plain(), _trial(0), DATA, SOURCE)[1] == 0.0
+    with pytest.raises(InvalidInput, match="fit_from"):
+        fit_trial(Plain(), _trial(0, warm_start=9), DATA, SOURCE, start=5.0)
 
 
 def test_a_trial_with_another_cost_or_above_its_line_is_left_to_fail_alone() -> None:
@@ -135,7 +121,7 @@ def test_a_trial_with_another_cost_or_above_its_line_is_left_to_fail_alone() -> 
     line = RenyiLine(1e-3, (2.0, 4.0))
     above = Trial(2, {"x": 0.0, "noise_multiplier": 2.0}, ALL, ("trial", 2), line=line)
     settled = _trial(3, line=line)
-    (stack,) = stacks(Sums(), [_trial(0), dear, above, settled], {})
+    (stack,) = stacks(Sums(), [_trial(0), dear, above, settled])
     assert [trial.index for trial in stack] == [0, 3]
     assert stack[1].params["noise_multiplier"] == pytest.approx(22.36, abs=0.01)  # sqrt(1 / (2 * 1e-3))
     for trial in (dear, above):

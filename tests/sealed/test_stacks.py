@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from tests.sealed.toy import DATA, StackingTrainer, ToyTrainer, held, toy_plan
 
-from dptune.accounting import Poisson
+from dptune.accounting import Cost, Poisson
 from dptune.errors import Stopped
 from dptune.executors import Processes, Result, Task, Work
 from dptune.executors._worker import _train
@@ -311,10 +311,15 @@ class _Alone:
 
     inner: DpSgdTrainer
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("fit_many", "shape", "inner") or name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
+    @property
+    def validation(self) -> Dataset | None:
+        return self.inner.validation
+
+    def cost(self, params: Any) -> Cost:
+        return self.inner.cost(params)
+
+    def fit(self, params: Any, data: Any, rng: Any) -> Any:
+        return self.inner.fit(params, data, rng)
 
 
 def _records(count: int, seed: int) -> Dataset:

@@ -162,12 +162,12 @@ def test_functions_become_trainers() -> None:
 
     assert isinstance(constant, Trainer)
     assert isinstance(digits_trainer(), Trainer)
-    keys = [Randomness.rehearsal(1), Randomness.rehearsal(2)]
-    assert fit_many(constant, [{}, {}], None, keys) == [Fitted("model", 1.0)] * 2
+    rngs = [np.random.default_rng(seed) for seed in (1, 2)]
+    assert fit_many(constant, [{}, {}], None, rngs) == [Fitted("model", 1.0)] * 2
     assert constant.cost({}) == Gdp(1.0)
     assert wrong.cost({}) == Gdp(2.0)
     with pytest.raises(InvalidInput, match=r"must return \(model, score\)"):
-        wrong.fit({}, None, keys[0])
+        wrong.fit({}, None, rngs[0])
     with pytest.raises(InvalidInput, match="'cost' must be a cost"):
         trainer(cost=1.0)  # type: ignore[arg-type] # what a careless caller would pass
 

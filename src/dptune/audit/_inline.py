@@ -11,7 +11,7 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from dptune.executors.base import Result, Task
 from dptune.methods.execute import check_cost, fit_trial
@@ -20,9 +20,11 @@ from dptune.methods.plan import Plan
 from dptune.methods.trial import Search, Selection, Trial, trial_from_json
 from dptune.randomness import Randomness
 from dptune.sealed.loop import Loop
-from dptune.training.trainer import fit_many
+from dptune.trainer import SupportsFit, SupportsStacking, fit_many
 
 __all__ = ["InlineSession", "Interrupted", "MemoryVault", "Runner", "StackedSession", "released"]
+
+DataT = TypeVar("DataT")
 
 _FOREVER = 10**9
 
@@ -60,7 +62,7 @@ class MemoryVault:
 class InlineSession:
     """Runs a task where it is submitted; a failure scores minus infinity. It is interrupted after ``lives`` tasks."""
 
-    trainer: Any
+    trainer: SupportsFit[Any, object]
     data: Any
     randomness: Randomness
     lives: int = _FOREVER
@@ -124,7 +126,7 @@ class StackedSession(InlineSession):
     def _together(self, tasks: list[Task]) -> list[Result] | None:
         trials = [trial_from_json(task.trial) for task in tasks]
         plain = all(_plain(t) and task.start is None for t, task in zip(trials, tasks, strict=True))
-        if len(tasks) < 2 or not plain or not callable(getattr(self.trainer, "fit_many", None)):
+        if len(tasks) < 2 or not plain or not isinstance(self.trainer, SupportsStacking):
             return None
         try:
             for trial in {repr((one.params, one.declared)): one for one in trials}.values():
@@ -153,7 +155,12 @@ class Runner:
     resume: Callable[[Plan, Randomness], Search] = begin
 
     def run(
-        self, plan: Plan, trainer: Any, data: Any, randomness: Randomness, lives: int = _FOREVER
+        self,
+        plan: Plan,
+        trainer: SupportsFit[DataT, object],
+        data: DataT,
+        randomness: Randomness,
+        lives: int = _FOREVER,
     ) -> tuple[Selection, MemoryVault, Search]:
         """One run, interrupted after ``lives`` trials (if it has so many) and then continued."""
         vault = MemoryVault()
@@ -166,7 +173,13 @@ class Runner:
         return chosen, vault, search
 
     def _finish(
-        self, vault: MemoryVault, search: Search, trainer: Any, data: Any, randomness: Randomness, lives: int
+        self,
+        vault: MemoryVault,
+        search: Search,
+        trainer: SupportsFit[DataT, object],
+        data: DataT,
+        randomness: Randomness,
+        lives: int,
     ) -> Selection:
         session = self.session(trainer, data, randomness, lives)
         loop = Loop(vault, session)  # type: ignore[arg-type] # the part of a vault that it uses

@@ -21,7 +21,8 @@ from dptune.audit.supported import CLASSES, COMPANIES, ENGINES, MODELS, OPTIMIZE
 from dptune.audit.walk import Case, Deck, Movement, Unsupported
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
-from dptune.training import Dataset, DpSgdTrainer, Holdout, Settings, descend
+from dptune.training import Dataset, DpSgdTrainer, Holdout, Settings, TrainedModel, descend
+from dptune.training.dpsgd import SumsOnLattice
 
 __all__ = ["case", "trainer_case"]
 
@@ -67,8 +68,8 @@ class Shadow:
     def lattice_sums(
         self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
     ) -> bool:
-        exact = getattr(self._own, "lattice_sums", None)
-        if exact is None or not exact(parameters, batches, clips, lattices, out):
+        own = self._own
+        if not isinstance(own, SumsOnLattice) or not own.lattice_sums(parameters, batches, clips, lattices, out):
             return False
         other = np.zeros_like(out)
         self._other.lattice_sums(parameters, self._elsewhere(batches), clips, lattices, other)
@@ -214,6 +215,6 @@ def trainer_case(deck: Deck) -> Case:
 
 def _outputs(model: Any, public: Dataset) -> bytes:
     """What a model says about public rows, to the last bit."""
-    if hasattr(model, "logits"):
+    if isinstance(model, TrainedModel):
         return np.asarray(model.logits(public.x)).tobytes()
     return b"".join(values.numpy().tobytes() for values in model.state_dict().values())

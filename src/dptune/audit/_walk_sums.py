@@ -21,6 +21,7 @@ from dptune.audit.supported import CLASSES, CLIPS, COMPANIES, ENGINES, MODELS, P
 from dptune.audit.walk import Case, Deck, Movement, Unsupported
 from dptune.randomness import Randomness
 from dptune.training import Dataset
+from dptune.training.dpsgd import SumsOnLattice
 from dptune.training.engines import engine_for
 from dptune.training.fused_engine import FusedEngine
 from dptune.training.models import Mlp
@@ -69,7 +70,7 @@ def _summed(make: Maker, data: Dataset, weights: float, clip: float, double: boo
             out = np.zeros((1, made.dimension), made.dtype)
             parameters = (weights * made.start(Randomness.rehearsal(3)))[None].astype(made.dtype)
             batch, clips = [np.arange(len(data))], np.array([clip])
-            exact = getattr(made, "lattice_sums", None) if double else None
+            exact = made.lattice_sums if double and isinstance(made, SumsOnLattice) else None
             if exact is None or not exact(parameters, batch, clips, [_LATTICE * clip], out):
                 made.clipped_sums(parameters, batch, clips, out)
     except Exception as error:  # whatever an engine says no with

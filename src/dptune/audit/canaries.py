@@ -9,17 +9,24 @@ canary's label, in units of one clipped gradient of the released configuration.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dptune.accounting import Cost
 from dptune.errors import InvalidInput
-from dptune.training import Dataset, Fitted, fit_many
+from dptune.judging import is_module
+from dptune.trainer import Fitted, Params, SupportsWarmStart, Trainer, check_warm_start, fit_many
+from dptune.training import Dataset
 
 __all__ = ["Attacker", "CanaryMargin", "Controlled", "canary_for", "with_record"]
+
+DataT = TypeVar("DataT")
+ModelT = TypeVar("ModelT")
 
 Attacker = Callable[[Mapping[str, Any], Any], float]
 """From released parameters and model (None: none was released) to a number; larger speaks for the record."""
@@ -71,19 +78,48 @@ def _named(params: Mapping[str, Any], *names: str) -> float:
     return next((float(params[name]) for name in names if name in params), 1.0)
 
 
+@runtime_checkable
+class _Logits(Protocol):
+    def logits(self, x: NDArray[Any], /) -> NDArray[Any]: ...
+
+
+@runtime_checkable
+class _Decides(Protocol):
+    def decision_function(self, x: NDArray[Any], /) -> NDArray[Any]: ...
+
+
+@runtime_checkable
+class _LogProbabilities(Protocol):
+    def predict_log_proba(self, x: NDArray[Any], /) -> NDArray[Any]: ...
+
+
+@runtime_checkable
+class _Probabilities(Protocol):
+    def predict_proba(self, x: NDArray[Any], /) -> NDArray[Any]: ...
+
+
+def _class_scores(model: object, x: NDArray[Any]) -> NDArray[np.float64] | None:
+    """What a model of scikit-learn says about every class, if it does."""
+    if isinstance(model, _Decides):
+        return np.asarray(model.decision_function(x), dtype=float)
+    if isinstance(model, _LogProbabilities):
+        return np.asarray(model.predict_log_proba(x), dtype=float)
+    if isinstance(model, _Probabilities):
+        return np.asarray(model.predict_proba(x), dtype=float)
+    return None
+
+
 def _outputs(model: Any, x: NDArray[Any]) -> NDArray[np.float64]:
     """One row of class outputs a record: ``logits``, a torch module's call, or scikit-learn's scores."""
-    if callable(getattr(model, "logits", None)):
+    if isinstance(model, _Logits):
         return np.asarray(model.logits(x), dtype=float)
-    if callable(getattr(model, "state_dict", None)):
-        import torch  # noqa: PLC0415 - the model is a torch module, so it is there
-
+    if is_module(model):
+        torch = sys.modules["torch"]
         with torch.no_grad():
             return np.asarray(model(torch.as_tensor(x, dtype=torch.float32)).numpy(), dtype=float)
-    for name in ("decision_function", "predict_log_proba", "predict_proba"):
-        if callable(getattr(model, name, None)):
-            scores = np.asarray(getattr(model, name)(x), dtype=float)
-            return np.stack([-scores, scores], axis=1) if scores.ndim == 1 else scores
+    scores = _class_scores(model, x)
+    if scores is not None:
+        return np.stack([-scores, scores], axis=1) if scores.ndim == 1 else scores
     raise InvalidInput(
         f"The attacker cannot read a {type(model).__name__}: it has no logits, decision_function or predict_proba. "
         "Give the game an attacker of your own: a function of (params, model)."
@@ -91,23 +127,30 @@ def _outputs(model: Any, x: NDArray[Any]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class Controlled:
+class Controlled(Generic[DataT, ModelT]):
     """A trainer whose score the attacker controls: his own statistic, squeezed into (0, 1) in the same order."""
 
-    trainer: Any
+    trainer: Trainer[DataT, ModelT]
     attacker: Attacker
 
-    def cost(self, params: Mapping[str, Any]) -> Any:
+    def cost(self, params: Params) -> Cost:
         return self.trainer.cost(params)
 
-    def fit(self, params: Mapping[str, Any], data: Any, rng: Any, *, start: Any = None) -> tuple[Any, float]:
-        fitted = self.trainer.fit(params, data, rng, **({} if start is None else {"start": start}))
-        return fitted[0], self._score(params, fitted[0])
+    def fit(self, params: Params, data: DataT, rng: np.random.Generator) -> Fitted[ModelT]:
+        model, _ = self.trainer.fit(params, data, rng)
+        return Fitted(model, self._score(params, model))
 
-    def fit_many(self, params: Sequence[Mapping[str, Any]], data: Any, rngs: Sequence[Any]) -> list[Fitted]:
+    def fit_from(self, params: Params, data: DataT, rng: np.random.Generator, start: ModelT) -> Fitted[ModelT]:
+        inner: SupportsWarmStart[DataT, ModelT] = check_warm_start(self.trainer)
+        model, _ = inner.fit_from(params, data, rng, start)
+        return Fitted(model, self._score(params, model))
+
+    def fit_many(
+        self, params: Sequence[Params], data: DataT, rngs: Sequence[np.random.Generator]
+    ) -> list[Fitted[ModelT]]:
         fitted = fit_many(self.trainer, params, data, rngs)
         return [Fitted(model, self._score(one, model)) for one, (model, _) in zip(params, fitted, strict=True)]
 
-    def _score(self, params: Mapping[str, Any], model: Any) -> float:
+    def _score(self, params: Params, model: ModelT) -> float:
         seen = self.attacker(params, model)
         return 0.5 + 0.5 * seen / (1.0 + abs(seen)) if math.isfinite(seen) else -math.inf

@@ -41,6 +41,7 @@ from dptune.methods.plan import Plan, plan_from_json
 from dptune.methods.random_stopping import RandomStopping, StoppingPlan
 from dptune.methods.trial import Trial
 from dptune.randomness import Randomness
+from dptune.trainer import Trainer, check_trainer, check_warm_start
 
 __all__ = ["TuningGame", "check_unpaid", "judge", "play_tuning"]
 
@@ -68,7 +69,7 @@ class TuningGame:
 
     name: str
     plan: Plan
-    trainer: Any
+    trainer: Trainer[Any, object]
     worlds: tuple[Any, Any]
     attacker: Attacker
     games: int
@@ -86,6 +87,9 @@ class TuningGame:
                 "In ntcv the attacker is the score; this plan scores on private records itself. Plan without private "
                 "validation, or play ntnv."
             )
+        check_trainer(self.trainer)
+        if self.plan.needs_warm_start:
+            check_warm_start(self.trainer)
         integer("games", self.games, 1, 10**9, hint="Games are counted per world.")
         hint = "It is the probability that the lower bound holds; a common choice is 0.95."
         real("confidence", self.confidence, 0, 1, low_open=True, high_open=True, hint=hint)
@@ -140,7 +144,7 @@ class _Player:
     """Plays a chunk of games; for the executor it is a trainer whose model are the statistics that were seen."""
 
     plan: str
-    trainer: Any
+    trainer: Trainer[Any, object]
     attacker: Attacker
 
     def fit(
@@ -157,6 +161,7 @@ class _Player:
 
 @contextlib.contextmanager
 def _open(game: TuningGame, randomness: Randomness, workers: int) -> Iterator[Session]:
+    trainer: Trainer[Any, object]
     trainer = game.trainer if game.name == "ntnv" else Controlled(game.trainer, game.attacker)
     player = _Player(game.plan.to_json(), trainer, game.attacker)
     if workers == 1:

@@ -31,6 +31,7 @@ from dptune.methods import (
 )
 from dptune.planner import choose
 from dptune.spaces import Choice, Domain, Float, Int, Space
+from dptune.trainer import DeclaresCost, Trainer, check_trainer
 from dptune.training import Adam, Dataset, DpSgdTrainer, Mlp, Momentum, Settings, Sgd
 
 __all__ = ["AUTO", "make_plan", "make_space", "make_trainer"]
@@ -45,11 +46,13 @@ _METHODS: dict[str, Any] = {
 _OPTIMIZERS = {"sgd": Sgd, "momentum": Momentum, "adam": Adam}
 
 
-def make_trainer(job: Job, data: Any, public: Dataset | None) -> Any:
+def make_trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, object]:
     """The trainer: the user's own, or DP-SGD on softmax regression or a small network."""
     own = job.get("model", "trainer")
     if own is not None:
-        return job.attribute(own, "trainer")
+        found: Trainer[Any, object] = job.attribute(own, "trainer")
+        check_trainer(found)
+        return found
     if not isinstance(data, Dataset):
         raise InvalidInput("The built-in models need a dptune Dataset; bring your own 'trainer' for other data.")
     kind = job.get("model", "kind", "softmax")
@@ -95,7 +98,7 @@ def make_space(job: Job, points: Any) -> Domain:
     return space.grid(**points) if isinstance(points, Mapping) else space.grid(points)
 
 
-def make_plan(job: Job, data: Any, trainer: Any, budget: Budget) -> tuple[Plan, str | None]:
+def make_plan(job: Job, data: Any, trainer: DeclaresCost, budget: Budget) -> tuple[Plan, str | None]:
     """The plan of the job's method; if the planner chose it, also why."""
     fields = dict(job.sections.get("method", {}))
     name = fields.pop("name", AUTO)

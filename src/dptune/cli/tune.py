@@ -20,6 +20,7 @@ from dptune.executors import Executor
 from dptune.methods import Plan
 from dptune.sealed import Release, run
 from dptune.sealed.duration import offer
+from dptune.trainer import Trainer
 
 __all__ = ["run_job", "show", "stoppable", "tune"]
 
@@ -108,7 +109,7 @@ def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
         return _run(job, plan, trainer, data, out, executor)
 
 
-def _run(job: Job, plan: Plan, trainer: Any, data: Any, out: Path, executor: Executor) -> Release:
+def _run(job: Job, plan: Plan, trainer: Trainer[Any, object], data: object, out: Path, executor: Executor) -> Release:
     with heartbeat("tuning inside the seal") as beat:
         return run(
             plan,

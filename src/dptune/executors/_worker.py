@@ -23,13 +23,16 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from dptune.executors._messages import pack_ready, pack_result, unpack_tasks
 from dptune.executors.base import Result, Task
 from dptune.executors.models import open_model, pack_model
+from dptune.trainer import SupportsFit, SupportsStacking
 
 __all__ = ["main", "serve"]
+
+DataT = TypeVar("DataT")
 
 _SET_PARENT_DEATH_SIGNAL = 1
 _OVER = 3  # exit code: nobody there any more
@@ -60,25 +63,28 @@ def _die_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _train(trainer: Any, data: Any, secret: bytes, tasks: Sequence[Task]) -> Iterator[Result]:
+def _train(trainer: SupportsFit[DataT, object], data: DataT, secret: bytes, tasks: Sequence[Task]) -> Iterator[Result]:
     """The results of all tasks, each its own: what a stack did not give is trained alone, from its own generator."""
     fitted = _stack(trainer, data, secret, tasks) if len(tasks) > 1 else {}
     for task in tasks:
         yield _attempt(trainer, data, secret, task, fitted.pop(task.index, None))
 
 
-def _stack(trainer: Any, data: Any, secret: bytes, tasks: Sequence[Task]) -> dict[int, Any]:
+def _stack(
+    trainer: SupportsFit[DataT, object], data: DataT, secret: bytes, tasks: Sequence[Task]
+) -> dict[int, tuple[object, float]]:
     """What the trainer made of the trials that it can train together; details of a failure go to the vault."""
     from dptune.methods.execute import fit_stack, stacks  # noqa: PLC0415
     from dptune.methods.trial import trial_from_json  # noqa: PLC0415 - after the environment is set
     from dptune.randomness import Randomness  # noqa: PLC0415
 
-    fitted: dict[int, Any] = {}
+    fitted: dict[int, tuple[object, float]] = {}
     try:
-        starts = {task.index: open_model(task.start) for task in tasks if task.start is not None}
-        for stack in stacks(trainer, [trial_from_json(task.trial) for task in tasks], starts):
+        if not isinstance(trainer, SupportsStacking):
+            return {}
+        for stack in stacks(trainer, [trial_from_json(task.trial) for task in tasks]):
             try:
-                fitted |= fit_stack(trainer, stack, data, Randomness(secret), starts)
+                fitted |= fit_stack(trainer, stack, data, Randomness(secret))
             except BaseException:  # nobody's failure: each is trained alone
                 traceback.print_exc()
     except BaseException:
@@ -86,7 +92,9 @@ def _stack(trainer: Any, data: Any, secret: bytes, tasks: Sequence[Task]) -> dic
     return fitted
 
 
-def _attempt(trainer: Any, data: Any, secret: bytes, task: Task, fitted: Any) -> Result:
+def _attempt(
+    trainer: SupportsFit[DataT, object], data: DataT, secret: bytes, task: Task, fitted: tuple[object, float] | None
+) -> Result:
     """One trial. Whatever it raises is a failure: minus infinity, details for the vault."""
     from dptune.methods.execute import fit_trial, score_trial  # noqa: PLC0415
     from dptune.methods.trial import Outcome, trial_from_json  # noqa: PLC0415 - after the environment is set

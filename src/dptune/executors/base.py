@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from dptune.trainer import SupportsFit
+
 __all__ = ["Executor", "Result", "Session", "Task", "Work", "dead"]
 
 
@@ -19,7 +21,7 @@ __all__ = ["Executor", "Result", "Session", "Task", "Work", "dead"]
 class Work:
     """What every worker of a run needs, once. All of it is secret."""
 
-    trainer: Any
+    trainer: SupportsFit[Any, object]
     data: Any
     secret: bytes  # of the run's randomness
     vault: Path  # where output and temporary files of workers on this machine go

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,11 @@ import numpy.typing as npt
 from dptune import _validate
 from dptune.errors import InvalidInput
 from dptune.federated.vote_plan import Candidate
+from dptune.trainer import SupportsFit
 
 __all__ = ["dirichlet_partition", "iid_partition", "losses_of", "paper_candidates", "trainer_losses"]
 
+DataT = TypeVar("DataT")
 Indices = npt.NDArray[np.int64]
 _log = logging.getLogger("dptune.federated")
 
@@ -81,14 +83,14 @@ def losses_of(
     return losses
 
 
-class _Trainer(Protocol):
-    def fit(self, params: Mapping[str, Any], data: Any, rng: np.random.Generator) -> Any:
-        """Train once; the outcome has a ``score``, larger is better."""
-
-
 def trainer_losses(
-    trainer: _Trainer, candidates: Sequence[Candidate], data: Any, rng: np.random.Generator | None = None
+    trainer: SupportsFit[DataT, object],
+    candidates: Sequence[Candidate],
+    data: DataT,
+    rng: np.random.Generator | None = None,
 ) -> list[float]:
     """Return one loss per candidate from a trainer of dptune, private or not: minus its score on this client."""
     generator = np.random.default_rng() if rng is None else rng
-    return losses_of(candidates, lambda params: trainer.fit(params, data, generator), lambda run: -float(run.score))
+    return losses_of(
+        candidates, lambda params: trainer.fit(dict(params), data, generator), lambda fitted: -float(fitted[1])
+    )

@@ -17,6 +17,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,17 @@ except ImportError as missing:  # pragma: no cover - exercised by a subprocess t
 __all__ = ["DpHype"]
 
 
+@dataclass(frozen=True)
+class _Terms:
+    """What the vote is planned from, once the number of clients is known."""
+
+    votes: int
+    epsilon: float
+    delta: float
+    dropout: float
+    colluding: int
+
+
 class DpHype:
     """A private vote on one of several configurations."""
 
@@ -63,8 +75,7 @@ class DpHype:
         if self.roster is not None and clients not in (None, len(self.roster.members)):
             raise InvalidInput(f"The roster has {len(self.roster.members)} members, 'clients' says {clients}.")
         self._clients = clients if self.roster is None else len(self.roster.members)
-        self._settings = {"votes": votes, "epsilon": epsilon, "delta": delta, "dropout": dropout}
-        self._colluding = colluding
+        self._terms = _Terms(votes, epsilon, delta, dropout, colluding)
         self.refused: dict[int, str] = {}
         """Why nodes are not in the sum, as far as they or the protocol said so."""
         self.bytes_up = 0
@@ -82,12 +93,12 @@ class DpHype:
         """Return the calibrated plan for this many clients; raises on impossible settings."""
         return VotePlan.calibrated(
             self.candidates,
-            votes=int(self._settings["votes"]),
-            epsilon=self._settings["epsilon"],
-            delta=self._settings["delta"],
+            votes=self._terms.votes,
+            epsilon=self._terms.epsilon,
+            delta=self._terms.delta,
             clients=clients,
-            dropout=self._settings["dropout"],
-            colluding=self._colluding,
+            dropout=self._terms.dropout,
+            colluding=self._terms.colluding,
         )
 
     def start(

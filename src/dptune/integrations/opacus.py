@@ -10,14 +10,17 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from dptune.accounting import Cost, DpSgd
 from dptune.errors import InvalidInput
-from dptune.randomness import as_randomness
-from dptune.training.trainer import Fitted, Params, Rng
+from dptune.randomness import Rng, as_randomness
+from dptune.trainer import Fitted, Params
 
 __all__ = ["OpacusTrainer", "opacus_trainer"]
+
+DataT = TypeVar("DataT")
+ModelT = TypeVar("ModelT")
 
 # This much of a difference is rounding.
 _ROUNDING = 1e-9
@@ -26,17 +29,17 @@ History = Sequence[tuple[float, float, int]]
 
 
 @dataclass(frozen=True)
-class OpacusTrainer:
+class OpacusTrainer(Generic[DataT, ModelT]):
     """A function ``(params, data, engine) -> (model, score)`` that trains through the given privacy engine."""
 
-    function: Callable[[Params, Any, Any], tuple[Any, float]]
+    function: Callable[[Params, DataT, Any], tuple[ModelT, float]]
     declared: Callable[[Params], DpSgd]
 
     def cost(self, params: Params) -> Cost:
         """The declared cost of one run."""
         return self.declared(params)
 
-    def fit(self, params: Params, data: Any, rng: Rng) -> Fitted:
+    def fit(self, params: Params, data: DataT, rng: Rng) -> Fitted[ModelT]:
         """Train once; everything torch draws is a function of the run."""
         torch, engine = _torch(), _engine(self.declared(params))
         with torch.random.fork_rng(devices=[]):
@@ -50,7 +53,7 @@ class OpacusTrainer:
 
 def opacus_trainer(
     *, cost: DpSgd | Callable[[Params], DpSgd]
-) -> Callable[[Callable[[Params, Any, Any], tuple[Any, float]]], OpacusTrainer]:
+) -> Callable[[Callable[[Params, DataT, Any], tuple[ModelT, float]]], OpacusTrainer[DataT, ModelT]]:
     """Make a trainer of an Opacus training function whose one run costs at most ``cost``.
 
     The loader that the engine returns draws at the declared rate, about one over the rate batches in a pass, and ends

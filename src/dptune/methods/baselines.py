@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dptune.accounting import Cost, compose, parallel
 from dptune.errors import InvalidInput
@@ -24,6 +24,7 @@ from dptune.methods.trial import Params, Search
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.randomness import Randomness
 from dptune.spaces import Candidates, Domain, Space
+from dptune.trainer import DeclaresCost
 
 __all__ = ["GuessPlan", "Naive", "NaivePlan", "NonPrivateOptimum", "OptimumPlan", "RandomGuess"]
 
@@ -159,7 +160,7 @@ class Naive:
     def __post_init__(self) -> None:
         check_candidates(self.candidates)
 
-    def plan(self, budget: Budget, trainer: Any) -> NaivePlan:
+    def plan(self, budget: Budget, trainer: DeclaresCost) -> NaivePlan:
         """The smallest noise whose total cost stays within the budget."""
         count = len(self.candidates)
         validation = validation_of(trainer, self.validation)
@@ -200,7 +201,7 @@ class RandomGuess:
         if not isinstance(self.space, Space | Candidates):
             raise InvalidInput(f"'space' must be a Space or a list of candidates (Space.of); got {self.space!r}.")
 
-    def plan(self, budget: Budget, trainer: Any) -> GuessPlan:
+    def plan(self, budget: Budget, trainer: DeclaresCost) -> GuessPlan:
         """The smallest noise of one run within the budget."""
         pricing = Pricing(trainer, self.space, budget)
         base = calibrated(pricing, lambda base: base.over(self.space).average, budget, "One run")

@@ -5,7 +5,7 @@ scores on private validation records where the plan says so. Whatever raises in 
 trial, which scores minus infinity; nothing may be retried. A private validation record cannot make a trial fail: it is
 judged by :mod:`dptune.judging`, on its own.
 
-Several trials of one part of the records can be one call of the trainer's ``fit_many``, if it has it: a faster way to
+Several trials of one part of the records can be one call of ``fit_many``, if the trainer has it: a faster way to
 the same values, never another one. The theorems ask that a trial's outcome is a function of its own configuration,
 records and generator. So ``fit_many`` either returns what ``fit`` would have returned for each, up to rounding
 (``docs/training.md``), or it has not returned anything: a stack that raised, or gave something else than one (model,
@@ -16,11 +16,12 @@ the stack's failure is forgotten, whatever became of the trial, and what is draw
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TypeVar
+
+import numpy as np
 
 from dptune.errors import InvalidInput
 from dptune.judging import correct
@@ -29,69 +30,90 @@ from dptune.methods.lines import settle
 from dptune.methods.parts import DataPart, records
 from dptune.methods.trial import Trial
 from dptune.randomness import Randomness
+from dptune.trainer import DeclaresCost, SupportsFit, SupportsStacking, SupportsWarmStart
 
 __all__ = ["check_cost", "fit_stack", "fit_trial", "score_trial", "stacks"]
 
+DataT = TypeVar("DataT")
+ModelT = TypeVar("ModelT")
+
 
 def fit_trial(
-    trainer: Any, trial: Trial, data: Any, randomness: Randomness, *, rng: Any = None, start: Any = None
-) -> tuple[Any, float]:
-    """Train once; returns the model and its score.
+    trainer: SupportsFit[DataT, ModelT],
+    trial: Trial,
+    data: DataT,
+    randomness: Randomness,
+    *,
+    rng: np.random.Generator | None = None,
+    start: ModelT | None = None,
+) -> tuple[ModelT, float]:
+    """Train once.
 
-    ``data`` is the whole data set; ``rng`` is what the trainer gets (by default the run's generator for the
-    trial's label); ``start`` is the model to continue from, if the trial asks for a warm start.
+    Args:
+        trainer: what trains; its cost is asked for where the trial has one to obey.
+        trial: the training to do, and what it obeys.
+        data: the whole data set.
+        randomness: the run's.
+        rng: what the trainer gets; by default the run's generator for the trial's label.
+        start: the model to continue from, if the trial asks for a warm start.
+
+    Returns:
+        The model and its score.
+
+    Raises:
+        Exception: the trial failed, for whatever reason.
     """
     trial = settle(trainer, trial)  # not admitted under its line: failed, whatever the records
     check_cost(trainer, trial)
     # An empty part is trained on like any other: failing on it would show one record's presence, unpaid.
     training = records(trial.part, data, randomness)
     source = randomness.generator(*trial.seed_label) if rng is None else rng
-    options = {}
-    if start is not None and _takes(trainer.fit, "start"):
-        options["start"] = _weights(start)
-    return score_trial(trial, trainer.fit(trial.params, training, source, **options), data, randomness)
+    if start is None:
+        fitted = trainer.fit(trial.params, training, source)
+    elif isinstance(trainer, SupportsWarmStart):
+        fitted = trainer.fit_from(trial.params, training, source, start)
+    else:
+        raise InvalidInput("The trial continues from a model, but the trainer has no fit_from(...).")
+    return score_trial(trial, fitted, data, randomness)
 
 
-def stacks(trainer: Any, trials: Sequence[Trial], starts: Mapping[int, Any]) -> list[list[Trial]]:
+def stacks(trainer: object, trials: Sequence[Trial]) -> list[list[Trial]]:
     """The trials that the trainer may train together, with the noise that their lines demand.
 
-    ``starts`` are the models to continue from, by index. Members of a stack see the same records, so no last bit can
-    tell one part of the records about another. Trials that stay alone, or fail before they are trained, are left out.
+    Members of a stack begin from scratch and see the same records, so no last bit can tell one part of the records
+    about another. Trials that stay alone (because they continue from a model, or have no peers), or fail before they
+    are trained, are left out.
     """
-    together = getattr(trainer, "fit_many", None)
-    if not callable(together):
+    if not isinstance(trainer, SupportsStacking) or not callable(trainer.fit_many):
         return []
-    warm = _takes(trainer.fit, "start")
-    found: dict[tuple[DataPart, bool], list[Trial]] = {}
+    found: dict[DataPart, list[Trial]] = {}
     for trial in trials:
-        started = warm and starts.get(trial.index) is not None
-        if started and not _takes(together, "starts"):
+        if trial.warm_start is not None:
             continue
         try:
             settled = settle(trainer, trial)
             check_cost(trainer, settled)
         except Exception:  # a failure of this trial's own, which it meets again when it is trained alone
             continue
-        found.setdefault((trial.part, started), []).append(settled)
+        found.setdefault(trial.part, []).append(settled)
     return [stack for stack in found.values() if len(stack) > 1]
 
 
 def fit_stack(
-    trainer: Any, stack: Sequence[Trial], data: Any, randomness: Randomness, starts: Mapping[int, Any]
-) -> dict[int, tuple[Any, float]]:
+    trainer: SupportsStacking[DataT, ModelT], stack: Sequence[Trial], data: DataT, randomness: Randomness
+) -> dict[int, tuple[ModelT, float]]:
     """What ``fit_many`` gives for one of the :func:`stacks`, by index; raises if it is not one result for each."""
     training = records(stack[0].part, data, randomness)
     sources = [randomness.generator(*trial.seed_label) for trial in stack]
-    options = {}
-    if _takes(trainer.fit, "start") and starts.get(stack[0].index) is not None:
-        options["starts"] = [_weights(starts[trial.index]) for trial in stack]
-    fitted = list(trainer.fit_many([trial.params for trial in stack], training, sources, **options))
+    fitted = list(trainer.fit_many([trial.params for trial in stack], training, sources))
     if len(fitted) != len(stack):
         raise InvalidInput(f"fit_many must return one (model, score) for each of {len(stack)}; got {len(fitted)}.")
     return {trial.index: (one[0], float(one[1])) for trial, one in zip(stack, fitted, strict=True)}
 
 
-def score_trial(trial: Trial, fitted: Any, data: Any, randomness: Randomness) -> tuple[Any, float]:
+def score_trial(
+    trial: Trial, fitted: tuple[ModelT, float], data: object, randomness: Randomness
+) -> tuple[ModelT, float]:
     """The model and its score: the trainer's own, or the one on private validation records that the trial asks for."""
     model, score = fitted[0], float(fitted[1])
     validation = trial.validation
@@ -107,16 +129,9 @@ def score_trial(trial: Trial, fitted: Any, data: Any, randomness: Randomness) ->
     return model, float(count / Fraction(validation.denominator))
 
 
-def check_cost(trainer: Any, trial: Trial) -> None:
+def check_cost(trainer: object, trial: Trial) -> None:
     """Refuse a trainer that no longer declares what the plan paid for."""
-    if trial.declared is not None and trainer.cost(trial.params) != trial.declared:
+    if trial.declared is None:
+        return
+    if not isinstance(trainer, DeclaresCost) or trainer.cost(trial.params) != trial.declared:
         raise InvalidInput("The trainer declares another cost than the one in the plan; plan again with this trainer.")
-
-
-def _takes(function: Any, name: str) -> bool:
-    return name in inspect.signature(function).parameters
-
-
-def _weights(model: Any) -> Any:
-    """What a trainer continues from: the parameters of a model that has them, else the model itself."""
-    return getattr(model, "parameters", model)

@@ -22,6 +22,7 @@ from dptune.methods._machinery.declared import NOISE, declared_cost, tunable_noi
 from dptune.methods.budget import Budget
 from dptune.methods.trial import Params, Selection, Trial
 from dptune.spaces import Candidates, Domain
+from dptune.trainer import DeclaresCost, check_cost_declared
 
 __all__ = ["Line", "admit", "check_comparable", "settle", "settle_selection", "under_line"]
 
@@ -59,7 +60,7 @@ class Line:
             slope = 1.0 / (2.0 * level * level)
         return RenyiLine(slope, self.orders or ())
 
-    def check(self, trainer: Any, space: Domain, tunable: bool) -> None:
+    def check(self, trainer: DeclaresCost, space: Domain, tunable: bool) -> None:
         """Refuse a cost without a Renyi curve and, if the slope is known, candidates that it cannot admit."""
         listed = isinstance(space, Candidates)
         line = self.cost(1.0)
@@ -89,7 +90,7 @@ def under_line(cost: Cost, line: RenyiLine) -> bool:
     return bool((curve <= line.slope * np.array(line.orders)).all())
 
 
-def admit(trainer: Any, params: Params, line: RenyiLine) -> Params:
+def admit(trainer: DeclaresCost, params: Params, line: RenyiLine) -> Params:
     """The parameters with the smallest noise, to a ten-thousandth, under the line; refuses what cannot get there."""
 
     def below(noise: float) -> bool:
@@ -110,19 +111,21 @@ def admit(trainer: Any, params: Params, line: RenyiLine) -> Params:
     return {**params, NOISE: high}
 
 
-def settle(trainer: Any, trial: Trial) -> Trial:
+def settle(trainer: object, trial: Trial) -> Trial:
     """The trial with the noise that its line demands; a trial without a line is as it was."""
-    return trial if trial.line is None else replace(trial, params=admit(trainer, trial.params, trial.line))
+    if trial.line is None:
+        return trial
+    return replace(trial, params=admit(check_cost_declared(trainer), trial.params, trial.line))
 
 
-def check_comparable(trainer: Any, trial: Trial) -> None:
+def check_comparable(trainer: DeclaresCost, trial: Trial) -> None:
     """Refuse a trainer whose cost cannot be compared with the trial's line; no candidate would ever be admitted."""
     if trial.line is not None:
         tunable = tunable_noise(trainer, trial.params)
         _curve(declared_cost(trainer, {**trial.params, NOISE: 2.0} if tunable else trial.params), trial.line)
 
 
-def settle_selection(trainer: Any, selection: Selection) -> Selection:
+def settle_selection(trainer: DeclaresCost, selection: Selection) -> Selection:
     """The selection with the noise of its winner among the parameters, where a line decided it."""
     decided = selection.final if selection.final is not None else selection.best
     if decided is None or decided.line is None:

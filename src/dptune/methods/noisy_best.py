@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dptune._validate import integer, real
 from dptune.accounting import Cost
@@ -25,6 +25,7 @@ from dptune.methods.utilities import total_utility
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.randomness import Randomness
 from dptune.spaces import Candidates
+from dptune.trainer import DeclaresCost
 
 __all__ = ["NoisyBest", "NoisyBestPlan"]
 
@@ -78,7 +79,7 @@ class NoisyBest:
         integer("shards", self.shards, 1, 10**6)
         real("share", self.share, 0, 1, low_open=True, high_open=True)
 
-    def plan(self, budget: Budget, trainer: Any) -> NoisyBestPlan:
+    def plan(self, budget: Budget, trainer: DeclaresCost) -> NoisyBestPlan:
         """The smallest noise of the final training whose total stays within the budget."""
         validation, epsilon = validation_of(trainer, self.validation), self.share * budget.epsilon
         choosing = Choosing(self.candidates, self.default, self.shards, self.private, validation)

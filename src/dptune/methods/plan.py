@@ -24,6 +24,7 @@ from dptune.methods.trial import Params, Search
 from dptune.methods.validation import PrivateValidation
 from dptune.randomness import Randomness
 from dptune.spaces import Candidates, Domain
+from dptune.trainer import DeclaresCost
 
 __all__ = ["Budget", "Method", "Plan", "known_methods", "plan_from_json"]
 
@@ -34,7 +35,7 @@ _EDITED = "it was edited, or made by another version. Plan again."
 class Method(Protocol):
     """A frozen description of how to tune."""
 
-    def plan(self, budget: Budget, trainer: Any) -> Plan:
+    def plan(self, budget: Budget, trainer: DeclaresCost) -> Plan:
         """The smallest noise whose total cost stays within the budget; touches no data."""
 
 
@@ -121,6 +122,11 @@ class Plan(ABC):
     def scored(self) -> bool:
         """Whether the trainer's own score decides, unless there is private validation."""
         return True
+
+    @property
+    def needs_warm_start(self) -> bool:
+        """Whether a training continues from a tuned model, so that the trainer must have ``fit_from``."""
+        return False
 
     @property
     def batch(self) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dptune._codec import register_tagged
 from dptune.accounting import Cost, Runs, parallel, select
@@ -24,6 +24,7 @@ from dptune.methods.trial import Params, Search
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.randomness import Randomness
 from dptune.spaces import Candidates, Domain, Space
+from dptune.trainer import DeclaresCost
 
 __all__ = ["PUBLIC_SCORE", "RandomStopping", "StoppingPlan", "Tuning"]
 
@@ -195,7 +196,7 @@ class RandomStopping:
         """The cost of choosing the best among runs that each cost ``base``."""
         return select(base, self.runs)
 
-    def validated(self, budget: Budget, trainer: Any) -> PrivateValidation | None:
+    def validated(self, budget: Budget, trainer: DeclaresCost) -> PrivateValidation | None:
         """The private validation with its noise, if there is one."""
         validation = validation_of(trainer, self.validation)
         return None if validation is None else validation.chosen(budget, self.choose)
@@ -204,11 +205,11 @@ class RandomStopping:
         """The runs of this method when trainings cost ``base``."""
         return Tuning(base, part, fixed, validated, self.space, self.runs)
 
-    def fixed(self, trainer: Any, validated: PrivateValidation | None, share: float) -> Params:
+    def fixed(self, trainer: DeclaresCost, validated: PrivateValidation | None, share: float) -> Params:
         """Public parameters of trainings on a part that holds about ``share`` of the records."""
         return scaled_batch(trainer, self.space, share * (1.0 if validated is None else 1.0 - validated.fraction))
 
-    def plan(self, budget: Budget, trainer: Any) -> StoppingPlan:
+    def plan(self, budget: Budget, trainer: DeclaresCost) -> StoppingPlan:
         """The smallest noise whose total cost stays within the budget.
 
         Args:

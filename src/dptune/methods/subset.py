@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dptune._validate import real
 from dptune.accounting import Cost, Runs, compose, disjoint, subsample
@@ -26,6 +26,7 @@ from dptune.methods.trial import Outcome, Params, Search, Selection, Trial
 from dptune.methods.validation import PrivateValidation
 from dptune.randomness import Randomness
 from dptune.spaces import Domain
+from dptune.trainer import DeclaresCost, DeclaresTransfer
 
 __all__ = ["Subset", "SubsetPlan"]
 
@@ -111,6 +112,10 @@ class SubsetPlan(Plan):
         return self.tuning.batch
 
     @property
+    def needs_warm_start(self) -> bool:
+        return self.warm_start
+
+    @property
     def run_costs(self) -> tuple[Cost, ...]:
         return self.final.base.run_costs or (self.cost,)
 
@@ -124,8 +129,9 @@ class Subset:
 
     ``final`` is "rest" (variant 1) or "all" (variant 2). ``transfer`` says what happens to the winner's parameters:
     "sgd" multiplies the learning rate by the public ratio of sizes, "none" (right for Adam) changes nothing, a
-    dictionary gives a factor for each parameter, "auto" looks at the trainer's optimiser and changes nothing if it
-    shows none. ``warm_start`` begins the final training from the tuned model.
+    dictionary gives a factor for each parameter, "auto" does as the trainer says (``transfer_rule``), and changes
+    nothing if it says nothing. ``warm_start`` begins the final training from the tuned model; the trainer
+    must have ``fit_from`` (:class:`~dptune.trainer.SupportsWarmStart`).
     """
 
     method: RandomStopping
@@ -164,7 +170,7 @@ class Subset:
         """How many times more records the final training sees than a tuning run: public."""
         return self.final_share / self.fraction
 
-    def plan(self, budget: Budget, trainer: Any) -> SubsetPlan:
+    def plan(self, budget: Budget, trainer: DeclaresCost) -> SubsetPlan:
         """The smallest noise whose total cost stays within the budget.
 
         Args:
@@ -196,13 +202,12 @@ class Subset:
         pricing = Pricing(trainer, method.space, budget, method.costs)
         return planned(calibrated(pricing, lambda base: planned(base).cost, budget, what))
 
-    def _factors(self, trainer: Any) -> dict[str, float]:
+    def _factors(self, trainer: object) -> dict[str, float]:
         if isinstance(self.transfer, Mapping):
             return dict(self.transfer)
         rule = self.transfer
         if rule == "auto":
-            optimizer = getattr(getattr(trainer, "settings", None), "optimizer", None)
-            rule = "none" if optimizer is None or "adam" in type(optimizer).__name__.lower() else "sgd"
+            rule = trainer.transfer_rule if isinstance(trainer, DeclaresTransfer) else "none"
         return dict.fromkeys(RATES, self.ratio) if rule == "sgd" else {}
 
 

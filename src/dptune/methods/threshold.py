@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dptune._validate import integer, real
 from dptune.accounting import Cost
@@ -35,6 +35,7 @@ from dptune.methods.utilities import UNIT, total_utility
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.randomness import Randomness
 from dptune.spaces import Candidates
+from dptune.trainer import DeclaresCost
 
 __all__ = ["Threshold", "ThresholdPlan", "register_proposer"]
 
@@ -149,7 +150,7 @@ class Threshold:
         if self.proposer is not None and self.batch is None:
             raise InvalidInput("A proposer needs 'batch', the largest number of candidates in a round.")
 
-    def plan(self, budget: Budget, trainer: Any) -> ThresholdPlan:
+    def plan(self, budget: Budget, trainer: DeclaresCost) -> ThresholdPlan:
         """The smallest noise of the final training whose total stays within the budget."""
         validation = validation_of(trainer, self.validation)
         elastic = ElasticRounds(self.start, self.granularity)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from dptune._validate import real
 from dptune.accounting import Cost, DiscreteGaussian
@@ -21,6 +20,7 @@ from dptune.methods.budget import Budget
 from dptune.methods.exact import short_fraction
 from dptune.methods.parts import Coin, DataPart
 from dptune.methods.trial import HeldOut
+from dptune.trainer import has_own_score
 
 __all__ = ["PrivateValidation", "validation_of"]
 
@@ -78,13 +78,11 @@ class PrivateValidation:
         return HeldOut(part, self.denominator, self.noise)
 
 
-def validation_of(trainer: Any, given: PrivateValidation | None) -> PrivateValidation | None:
+def validation_of(trainer: object, given: PrivateValidation | None) -> PrivateValidation | None:
     """The validation that a plan uses; refuses a trainer that says it has no way of scoring privately."""
     if given is not None:
         return given
-    missing = object()
-    public = getattr(trainer, "validation", missing)
-    if public is None and getattr(trainer, "holdout", None) is None:
+    if not has_own_score(trainer):
         raise InvalidInput(
             "The trainer has neither public validation records nor a private holdout, so its score would be an unpaid "
             "release. Give the method validation=PrivateValidation(fraction, denominator)."

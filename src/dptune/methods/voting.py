@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dptune._validate import integer, real
 from dptune.accounting import Cost
@@ -24,6 +24,7 @@ from dptune.methods.trial import Params, Search, Selection
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.randomness import Randomness
 from dptune.spaces import Candidates
+from dptune.trainer import DeclaresCost
 
 __all__ = ["Vote", "VotePlan"]
 
@@ -91,7 +92,7 @@ class Vote:
         if self.alpha is not None:
             real("alpha", self.alpha, 0, 1e6, low_open=True)
 
-    def plan(self, budget: Budget, trainer: Any) -> VotePlan:
+    def plan(self, budget: Budget, trainer: DeclaresCost) -> VotePlan:
         """The smallest noise of the final training whose total stays within the budget."""
         validation = validation_of(trainer, self.validation)
         p, k = len(self.candidates), integer("votes", self.votes, 1)

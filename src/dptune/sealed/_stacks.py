@@ -11,10 +11,10 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import Any
 
 from dptune.methods.trial import Trial
 from dptune.sealed._quiet import silence
+from dptune.trainer import SupportsShapes, SupportsStacking
 
 __all__ = ["MOST", "Kind", "kinds", "shares"]
 
@@ -23,15 +23,15 @@ MOST = 16  # trials in one hand-over: more gain little speed, and a worker that 
 Kind = Callable[[Trial], Hashable | None]
 
 
-def kinds(trainer: Any, log: Path) -> Kind | None:
+def kinds(trainer: object, log: Path) -> Kind | None:
     """What trials must have in common to be trained together, None for a trial that stays alone.
 
     Without ``fit_many`` there is no such function. A trainer's ``shape(params)`` is asked in silence: it runs once
     for each trial.
     """
-    if not callable(getattr(trainer, "fit_many", None)):
+    if not isinstance(trainer, SupportsStacking) or not callable(trainer.fit_many):
         return None
-    shape = getattr(trainer, "shape", None)
+    shape = trainer.shape if isinstance(trainer, SupportsShapes) else None
 
     def kind(trial: Trial) -> Hashable | None:
         found: Hashable | None = True
@@ -42,7 +42,7 @@ def kinds(trainer: Any, log: Path) -> Kind | None:
                     hash(found)
             except Exception:  # parameters that the trainer refuses: a failure of this trial's own
                 return None
-        return None if found is None else (found, trial.part, trial.warm_start is not None)
+        return None if found is None or trial.warm_start is not None else (found, trial.part)
 
     return kind
 

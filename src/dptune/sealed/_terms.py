@@ -11,7 +11,7 @@ import os
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dptune._files import plain
 from dptune.accounting import Cost
@@ -24,18 +24,20 @@ from dptune.methods.validation import validation_of
 from dptune.randomness import Randomness
 from dptune.sealed._quiet import silence
 from dptune.sealed.vault import Vault
+from dptune.trainer import SupportsCheck, Trainer, check_trainer, check_warm_start
 
-__all__ = ["Terms", "check_name", "check_run", "check_trainer", "fingerprint", "preflight", "terms_of"]
+__all__ = ["Terms", "check_able", "check_name", "check_run", "fingerprint", "preflight", "terms_of"]
+
+DataT = TypeVar("DataT")
 
 DATA_KINDS = ("private", "public", "synthetic")
 
 
-def check_run(plan: Plan, trainer: Any, seed: int | None, data_is: str) -> None:
+def check_run(plan: Plan, trainer: object, seed: int | None, data_is: str) -> None:
     """Refuse what cannot be run, before anything is written."""
     if not isinstance(plan, Plan):
         raise InvalidInput(f"'plan' must come from a method's .plan(budget, trainer); got {plan!r}.")
-    check_trainer(trainer)
-    check_scored(plan, trainer)
+    check_able(plan, trainer)
     if data_is not in DATA_KINDS:
         raise InvalidInput(f"'data_is' must be one of {', '.join(DATA_KINDS)}; got {data_is!r}.")
     if seed is not None and data_is == "private":
@@ -58,21 +60,13 @@ def check_name(dataset: str) -> str:
     return dataset
 
 
-def check_scored(plan: Plan, trainer: Any) -> None:
-    """A plan without private validation needs a trainer that has a score."""
+def check_able(plan: Plan, trainer: object) -> None:
+    """The trainer must be able to do what the plan asks for: have a score, continue from a model."""
+    check_trainer(trainer)
+    if plan.needs_warm_start:
+        check_warm_start(trainer)
     if plan.scored:
         validation_of(trainer, plan.validation)
-
-
-def check_trainer(trainer: Any) -> None:
-    """A trainer has ``cost(params)`` and ``fit(params, data, rng)``."""
-    if not callable(getattr(trainer, "fit", None)):
-        raise InvalidInput("The trainer has no fit(params, data, rng). Decorate a function with dpt.trainer(cost=...).")
-    if not callable(getattr(trainer, "cost", None)):
-        raise InvalidInput(
-            "The trainer declares no cost, so its privacy cannot be accounted. Give it cost(params), or use "
-            "dpt.trainer(cost=...)."
-        )
 
 
 class _Hash:
@@ -129,7 +123,7 @@ def terms_of(vault: Vault) -> Terms:
         raise Corrupt(f"The vault in {vault.path.parent} is damaged. {advice}") from None
 
 
-def preflight(plan: Plan, trainer: Any, data: Any) -> None:
+def preflight(plan: Plan, trainer: Trainer[DataT, object], data: DataT) -> None:
     """The trainer must declare what the plan paid for, and take what it will be given, as far as it can tell without
     looking at records (``check``); otherwise every trial would fail after the charge.
 
@@ -158,12 +152,14 @@ def _public_trials(plan: Plan, most: int = 8) -> list[Trial]:
     return next((trials[:most] for trials in drawn if trials), [])
 
 
-def _check_models(trainer: Any, trials: list[Trial], data: Any) -> None:
+def _check_models(trainer: object, trials: list[Trial], data: object) -> None:
     """Refuse a trainer that cannot train any of these; one that cannot train some loses those trials alone."""
-    check, errors = getattr(trainer, "check", None), []
-    for trial in trials if callable(check) else ():
+    if not isinstance(trainer, SupportsCheck) or not callable(trainer.check):
+        return
+    errors: list[Exception] = []
+    for trial in trials:
         try:
-            check(trial.params, data)  # type: ignore[misc] # callable, as was just asked
+            trainer.check(trial.params, data)
         except Exception as error:
             errors.append(error)
     if not errors or len(errors) < len(trials):

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dptune._files import plain, private_folder, remove_tree, write_durable
 from dptune.errors import Corrupt, DptuneError, InvalidInput, Stopped
@@ -34,7 +34,7 @@ from dptune.sealed._folder import Folder, new_folder, working_in
 from dptune.sealed._quiet import Quiet, silence
 from dptune.sealed._signature import Signer
 from dptune.sealed._stacks import kinds
-from dptune.sealed._terms import Terms, check_name, check_run, check_trainer, fingerprint, preflight, terms_of
+from dptune.sealed._terms import Terms, check_able, check_name, check_run, fingerprint, preflight, terms_of
 from dptune.sealed.duration import AUTO, offered_time, workers_of
 from dptune.sealed.loop import Beat, Loop
 from dptune.sealed.release import (
@@ -48,16 +48,19 @@ from dptune.sealed.release import (
 )
 from dptune.sealed.statement import Facts
 from dptune.sealed.vault import Vault
+from dptune.trainer import DeclaresGenerator, Trainer
 
 __all__ = ["resume", "run"]
+
+DataT = TypeVar("DataT")
 
 _UNCHARGED = "nothing was charged"
 
 
 def run(
     plan: Plan,
-    trainer: Any,
-    data: Any,
+    trainer: Trainer[DataT, object],
+    data: DataT,
     *,
     ledger: str | Path | Ledger | None = None,
     dataset: str | None = None,
@@ -95,7 +98,7 @@ def run(
         mark = None if book is None else fingerprint(data, book.path)
         where = None if book is None else str(book.path.absolute())
         terms = Terms(plan, identity, charge or identity, where, name, data_is, release_at, replay, mark, job)
-        noted = {"terms": terms.describe(), "state": "open", "generator": getattr(trainer, "generator", None)}
+        noted = {"terms": terms.describe(), "state": "open", "generator": _generator(trainer)}
         if release_at is not None:
             noted["deadline"] = Deadline.of(public_time(release_at)).describe()
         vault = Vault.create(path / "vault", noted, randomness)
@@ -136,8 +139,8 @@ def _refused(folder: Folder, charging: bool) -> Iterator[None]:
 
 def resume(
     out: str | Path,
-    trainer: Any,
-    data: Any,
+    trainer: Trainer[DataT, object],
+    data: DataT,
     *,
     executor: Executor | None = None,
     beat: Callable[[Beat], None] | None = None,
@@ -146,18 +149,23 @@ def resume(
     folder = Path(out)
     if released(folder):
         return load_release(folder, continued=False)
-    check_trainer(trainer)
     with working_in(folder):
         vault = Vault.open(folder / "vault")  # looked at again: another process may just have finished it
         terms = terms_of(vault)
         if not (folder / "release").exists():
+            check_able(terms.plan, trainer)
             _check_generator(vault, trainer)
         return _Run(folder, vault, terms, trainer, data, executor or Processes(), beat).work()
 
 
-def _check_generator(vault: Vault, trainer: Any) -> None:
+def _generator(trainer: object) -> str | None:
+    """The name of the generator that draws the trainer's noise, if it says so."""
+    return trainer.noise_generator if isinstance(trainer, DeclaresGenerator) else None
+
+
+def _check_generator(vault: Vault, trainer: object) -> None:
     """A trial that was cut off is trained again from its own seed: it must draw the same noise as before."""
-    before, now = vault.facts().get("generator"), getattr(trainer, "generator", None)
+    before, now = vault.facts().get("generator"), _generator(trainer)
     if before is not None and now != before:
         raise InvalidInput(
             f"The run in {vault.path.parent} draws its noise by {before}, this install by {now or 'another'}: trials "
@@ -221,7 +229,7 @@ class _Run:
     folder: Path
     vault: Vault
     terms: Terms
-    trainer: Any
+    trainer: Trainer[Any, object]
     data: Any
     executor: Executor
     beat: Callable[[Beat], None] | None

@@ -7,7 +7,7 @@ it must never serve a run on private data.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TypeVar
 
 from dptune.methods.budget import Budget
 from dptune.methods.drive import Score, drive
@@ -15,13 +15,19 @@ from dptune.methods.execute import fit_trial
 from dptune.methods.plan import Method, Plan, plan_from_json
 from dptune.methods.trial import Selection, Trial, trial_from_json
 from dptune.randomness import Randomness
+from dptune.trainer import DeclaresCost, Trainer
 
 __all__ = ["check_method", "run_plan"]
 
+DataT = TypeVar("DataT")
+ModelT = TypeVar("ModelT")
 
-def run_plan(plan: Plan, trainer: Any, data: Any, randomness: Randomness) -> tuple[Selection, Any]:
+
+def run_plan(
+    plan: Plan, trainer: Trainer[DataT, ModelT], data: DataT, randomness: Randomness
+) -> tuple[Selection, ModelT | None]:
     """Train everything in this process, without any seal; returns the selection and the released model."""
-    models: dict[int, Any] = {}
+    models: dict[int, ModelT] = {}
 
     def attempt(trial: Trial) -> float:
         try:
@@ -38,7 +44,7 @@ def run_plan(plan: Plan, trainer: Any, data: Any, randomness: Randomness) -> tup
     return selection, fit_trial(trainer, selection.final, data, randomness, start=start)[0]
 
 
-def check_method(method: Method, budget: Budget, trainer: Any, score: Score, seeds: range = range(5)) -> Plan:
+def check_method(method: Method, budget: Budget, trainer: DeclaresCost, score: Score, seeds: range = range(5)) -> Plan:
     """Raise AssertionError unless the plan fits the budget, survives JSON, and its searches can be resumed."""
     plan = method.plan(budget, trainer)
     if plan.guaranteed:

@@ -3,6 +3,7 @@
 Training knows nothing of ledgers or selection; a trainer declares its cost and runs once when asked.
 """
 
+from dptune.trainer import Fitted, Trainer, fit_many, trainer
 from dptune.training.datasets import Dataset, Split, load
 from dptune.training.dpsgd import Settings, descend
 from dptune.training.dpsgd_trainer import DpSgdTrainer, Holdout, TrainedModel
@@ -10,7 +11,6 @@ from dptune.training.engines import engine_for
 from dptune.training.features import oriented_gradients
 from dptune.training.models import Activation, Cnn, Mlp, softmax
 from dptune.training.optimizers import Adam, Constant, Cosine, Decay, Momentum, Sgd
-from dptune.training.trainer import Fitted, Trainer, fit_many, trainer
 
 __all__ = [
     "Activation",

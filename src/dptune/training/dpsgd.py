@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from dptune.training.noise import FastNoise, Noise, NoiseStack, SecureNoise
 from dptune.training.optimizers import Constant, Optimizer, Schedule, Sgd
 from dptune.training.sampling import PoissonSampler
 
-__all__ = ["Engine", "Settings", "descend"]
+__all__ = ["Engine", "ReleasesModules", "Settings", "SumsOnLattice", "descend"]
 
 Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]
@@ -39,10 +39,7 @@ _CLIPS = (2.0**-40, 2.0**40)
 
 
 class Engine(Protocol):
-    """Computes clipped gradient sums; knows nothing of sampling, noise or optimisers.
-
-    An engine may also have ``lattice_sums`` (see the fused engine), which secure runs prefer.
-    """
+    """Computes clipped gradient sums; knows nothing of sampling, noise or optimisers."""
 
     dimension: int
     dtype: type[np.floating[Any]]
@@ -59,6 +56,24 @@ class Engine(Protocol):
 
     def logits(self, parameters: Floats, x: Floats) -> Floats:
         """Outputs on the rows of ``x``; those of one row do not depend on the others, down to the last bit."""
+
+
+@runtime_checkable
+class SumsOnLattice(Protocol):
+    """An engine whose sums of whole lattice steps are exact, which secure runs prefer."""
+
+    def lattice_sums(
+        self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
+    ) -> bool:
+        """As ``clipped_sums``, each share rounded to ``lattices[s]``; False if it cannot, and ``out`` is then void."""
+
+
+@runtime_checkable
+class ReleasesModules(Protocol):
+    """An engine that trains users' own modules and gives them back."""
+
+    def release(self, parameters: Floats) -> Any:
+        """A module with these parameters that has seen no record."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +160,7 @@ class _Run:
 def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]:
     """Train candidates step by step, all of them at once."""
     settings = [run.settings for run in runs]
-    first = settings[0]
+    first, *_ = settings
     parameters = on_lines((len(runs), engine.dimension), engine.dtype)
     parameters[:] = [run.start for run in runs]
     noises: list[Noise] = [(SecureNoise if first.secure else FastNoise)(run.key, engine.dimension) for run in runs]
@@ -167,7 +182,7 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
     rates = np.array([[s.learning_rate] for s in settings])
     update = first.optimizer.start(parameters)
     gradient = on_lines(parameters.shape, engine.dtype)
-    exact = getattr(engine, "lattice_sums", None) if first.secure else None
+    exact = engine.lattice_sums if first.secure and isinstance(engine, SumsOnLattice) else None
     stack = NoiseStack(noises, scales, [1.0 / s.batch_size for s in settings])
     factor, rate = 1.0, rates.astype(engine.dtype)
     with np.errstate(all="ignore"):  # a diverging candidate is an outcome, not an error
@@ -195,7 +210,7 @@ def _check(
         raise InvalidInput("stacked candidates must share steps, optimizer, schedule and secure. Train them apart.")
     if any(s.secure and 0.0 < s.noise_multiplier < _LEAST_SECURE for s in settings):
         raise InvalidInput(f"secure noise needs a 'noise_multiplier' of at least {_LEAST_SECURE:g} (or none at all).")
-    if settings[0].secure and engine.dtype is not np.float64:
+    if any(s.secure for s in settings) and engine.dtype is not np.float64:
         raise InvalidInput("secure noise needs an engine in double precision. Build it with double=True.")
     for vector in start or ():
         if vector.shape != (engine.dimension,):

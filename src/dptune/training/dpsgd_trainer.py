@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,13 @@ from dptune import _validate
 from dptune.accounting import Cost, DpSgd, Gaussian, parallel
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
-from dptune.judging import correct
-from dptune.randomness import Randomness, as_randomness
-from dptune.training.dpsgd import Engine, Settings, descend
+from dptune.judging import correct, is_module
+from dptune.randomness import Randomness, Rng, as_randomness
+from dptune.trainer import Fitted, Params
+from dptune.training.dpsgd import Engine, ReleasesModules, Settings, descend
 from dptune.training.engines import engine_for
 from dptune.training.models import Cnn, Mlp
 from dptune.training.noise import SecureNoise, generator_of
-from dptune.training.trainer import Fitted, Params, Rng
 
 __all__ = ["DpSgdTrainer", "Holdout", "TrainedModel"]
 
@@ -145,9 +145,24 @@ class DpSgdTrainer:
             )
 
     @property
-    def generator(self) -> str:
+    def noise_generator(self) -> str:
         """Which generator draws the noise here: another one draws other noise from the same key."""
         return generator_of(self.settings.secure)
+
+    @property
+    def declared_records(self) -> int:
+        """About how many records there are: the denominator over the sampling rate, both public."""
+        return max(1, round(self.settings.batch_size / self.settings.sampling_rate))
+
+    @property
+    def declared_batch(self) -> float:
+        """The denominator of gradients when all records are trained on."""
+        return self.settings.batch_size
+
+    @property
+    def transfer_rule(self) -> Literal["sgd", "none"]:
+        """Adam divides by the size of its gradients, so its learning rate does not grow with the records."""
+        return "none" if "adam" in type(self.settings.optimizer).__name__.lower() else "sgd"
 
     def resolve(self, params: Params) -> Settings:
         """The settings of one run."""
@@ -173,7 +188,7 @@ class DpSgdTrainer:
             return base
         return parallel(base, Gaussian(self.holdout.noise_multiplier))
 
-    def check(self, params: Params, data: Any) -> None:
+    def check(self, params: Params, data: object) -> None:
         """Raise if the model cannot be trained on records of this kind; looks at no record, only at their shape."""
         settings = self.resolve(params)
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params, Randomness.fresh())
@@ -189,10 +204,14 @@ class DpSgdTrainer:
         blank = _blank(features, data.classes)
         descend(engine, blank, [dataclasses.replace(settings, steps=1, sampling_rate=1.0)], [Randomness.fresh()])
 
-    def fit(self, params: Params, data: Dataset, rng: Rng, *, start: Floats | None = None) -> Fitted:
-        """Train once and score; ``start`` continues from given parameters (warm start)."""
+    def fit(self, params: Params, data: Dataset, rng: Rng, *, start: Floats | None = None) -> Fitted[Any]:
+        """Train once and score; ``start`` begins from given parameters, in the engine's order."""
         starts = None if start is None else [start]
         return self.fit_many([params], data, [rng], starts=starts)[0]
+
+    def fit_from(self, params: Params, data: Dataset, rng: Rng, start: Any) -> Fitted[Any]:
+        """Continue from a model that an earlier run returned (warm start)."""
+        return self.fit(params, data, rng, start=_parameters(start))
 
     def fit_many(
         self,
@@ -201,16 +220,16 @@ class DpSgdTrainer:
         rngs: Sequence[Rng],
         *,
         starts: Sequence[Floats] | None = None,
-    ) -> list[Fitted]:
+    ) -> list[Fitted[Any]]:
         """Train several candidates, stacking those of equal shape where the engine can."""
         if len(params) != len(rngs) or (starts is not None and len(starts) != len(params)):
             raise InvalidInput("every candidate needs its own rng (and its own start, if starts are given).")
         keys = [as_randomness(rng) for rng in rngs]
-        settings = [self.resolve(one) for one in params]
-        outcome: list[Fitted | None] = [None] * len(params)
-        for group in self._groups(settings):
+        resolved = [self.resolve(one) for one in params]
+        outcome: list[Fitted[Any] | None] = [None] * len(params)
+        for group in self._groups(resolved):
             begin = None if starts is None else [starts[i] for i in group]
-            chosen = ([params[i] for i in group], [settings[i] for i in group], [keys[i] for i in group])
+            chosen = ([params[i] for i in group], [resolved[i] for i in group], [keys[i] for i in group])
             for place, fitted in zip(group, self._fit_group(*chosen, data, begin), strict=True):
                 outcome[place] = fitted
         return [fitted for fitted in outcome if fitted is not None]
@@ -250,9 +269,9 @@ class DpSgdTrainer:
         keys: Sequence[Randomness],
         data: Dataset,
         starts: Sequence[Floats] | None,
-    ) -> list[Fitted]:
+    ) -> list[Fitted[Any]]:
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params[0], keys[0])
-        engine = engine_for(model, double=settings[0].secure, engine=self.engine)
+        engine = engine_for(model, double=all(one.secure for one in settings), engine=self.engine)
         if self.holdout is None:
             trained = descend(engine, data, settings, keys, starts)
             held: list[Dataset | None] = [None] * len(keys)
@@ -268,8 +287,8 @@ class DpSgdTrainer:
     def _wrap(self, engine: Engine, flat: Floats) -> Any:
         if isinstance(self.model, Mlp | Cnn):
             return TrainedModel(self.model, flat, self.engine)
-        release = engine.release  # type: ignore[attr-defined] # only the torch engine takes modules
-        return release(flat)
+        assert isinstance(engine, ReleasesModules)  # no other engine takes modules
+        return engine.release(flat)
 
     def _score(self, engine: Engine, flat: Floats, held: Dataset | None, key: Randomness) -> float:
         if held is not None and self.holdout is not None:  # private records: none may decide another's verdict
@@ -285,6 +304,17 @@ class DpSgdTrainer:
 def _blank(features: int, classes: int) -> Dataset:
     """Two public records with the first and the last class: a model with fewer outputs fails on them."""
     return Dataset(np.zeros((2, features), np.float32), np.array([0, classes - 1]), classes, public=True)
+
+
+def _parameters(model: Any) -> Floats:
+    """The trained parameters of a model, in the order of the engine that trained it."""
+    if isinstance(model, TrainedModel):
+        return model.parameters
+    if not is_module(model):
+        raise InvalidInput(f"A DP-SGD run continues from a model that one returned; got {type(model).__name__}.")
+    from dptune.training.torch_engine import flat_parameters  # noqa: PLC0415 - optional dependency
+
+    return flat_parameters(model)
 
 
 def _shape(settings: Settings) -> Hashable:

@@ -37,13 +37,19 @@ from dptune.training._shares import add_share, total_steps
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Cnn, Conv, GlobalMean, Mlp
 
-__all__ = ["TemperedSigmoid", "TorchEngine", "build"]
+__all__ = ["TemperedSigmoid", "TorchEngine", "build", "flat_parameters"]
 
 Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]
 
 MODES = ("bookkeeping", "vmap", "alone")
 _TOLERANCE = 1e-3
+
+
+def flat_parameters(module: nn.Module) -> Floats:
+    """The trained parameters of a released module as one vector, in the order of :meth:`TorchEngine.start`."""
+    trained = [p.detach().reshape(-1) for p in module.parameters() if p.requires_grad]
+    return np.array(torch.cat(trained).numpy())
 
 
 def _nonlinear(activation: Activation) -> nn.Module:

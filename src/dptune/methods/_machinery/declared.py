@@ -5,32 +5,25 @@ One place for both sides: planning asks here, and so does every run that admits 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from dptune.accounting import Cost
 from dptune.errors import InvalidInput
+from dptune.trainer import DeclaresCost, Params, check_cost_declared
 
 __all__ = ["NOISE", "declared_cost", "tunable_noise"]
 
 NOISE = "noise_multiplier"
 
 
-def declared_cost(trainer: Any, params: Mapping[str, Any]) -> Cost:
+def declared_cost(trainer: DeclaresCost, params: Params) -> Cost:
     """The cost that a trainer declares for one run, checked to be a cost of the algebra."""
-    declare = getattr(trainer, "cost", None)
-    if not callable(declare):
-        raise InvalidInput(
-            f"The trainer {type(trainer).__name__} declares no cost, so nothing can be promised. Give it a method "
-            "'cost(params)', or wrap a function with dptune.trainer(cost=...)."
-        )
-    cost = declare(params)
+    check_cost_declared(trainer)
+    cost = trainer.cost(params)
     if not isinstance(cost, Cost):
         raise InvalidInput(f"The trainer's cost must be a Cost such as DpSgd(...) or Gaussian(...); got {cost!r}.")
     return cost
 
 
-def tunable_noise(trainer: Any, params: Mapping[str, Any]) -> bool:
+def tunable_noise(trainer: DeclaresCost, params: Params) -> bool:
     """Whether the trainer's cost follows a parameter 'noise_multiplier' that the planner may set.
 
     A trainer that refuses the parameter, in whatever way, sets its noise itself.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from dptune.accounting import Cost
 from dptune.accounting.calibrate import calibrate_noise
@@ -20,6 +19,7 @@ from dptune.methods.budget import Budget
 from dptune.methods.lines import Line
 from dptune.methods.trial import Params
 from dptune.spaces import Candidates, Domain, Float, Space
+from dptune.trainer import DeclaresCost
 
 __all__ = ["Pricing", "calibrated"]
 
@@ -40,7 +40,7 @@ class _Example:
 class Pricing:
     """The costs of a trainer over a space, as a function of one level of noise."""
 
-    def __init__(self, trainer: Any, space: Domain, budget: Budget, costs: str | Line = "average") -> None:
+    def __init__(self, trainer: DeclaresCost, space: Domain, budget: Budget, costs: str | Line = "average") -> None:
         line = Line() if costs == "line" else costs if isinstance(costs, Line) else None
         if line is None and costs not in ("average", "largest"):
             raise InvalidInput(f"'costs' must be 'average', 'largest', 'line' or Line(...); got {costs!r}.")

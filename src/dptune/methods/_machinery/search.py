@@ -10,7 +10,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dptune.errors import InvalidInput
 from dptune.methods._machinery.costs import TrainingCosts
@@ -19,6 +18,7 @@ from dptune.methods.trial import Label, Outcome, Params, Selection, Trial
 from dptune.methods.validation import PrivateValidation
 from dptune.randomness import Randomness
 from dptune.spaces import Candidates, Domain
+from dptune.trainer import DeclaresBatch
 
 __all__ = [
     "FINAL",
@@ -160,12 +160,13 @@ def default_params(space: Domain, default: Params | None) -> Params:
     return chosen
 
 
-def scaled_batch(trainer: Any, space: Domain, share: float) -> Params:
+def scaled_batch(trainer: object, space: Domain, share: float) -> Params:
     """The public denominator of gradients for a part that holds about ``share`` of the records.
 
     Only where the learning rate is tuned: a fixed learning rate over a fixed denominator transfers as it is.
-    Trainers without such a setting get nothing: their denominators are their own affair.
+    Trainers that declare none get nothing: their denominators are their own affair.
     """
-    batch = getattr(getattr(trainer, "settings", None), "batch_size", None)
     tuned = any(name in space.names for name in RATES)
-    return {} if batch is None or share == 1.0 or not tuned else {"batch_size": float(batch) * share}
+    if not isinstance(trainer, DeclaresBatch) or share == 1.0 or not tuned:
+        return {}
+    return {"batch_size": float(trainer.declared_batch) * share}

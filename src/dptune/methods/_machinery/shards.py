@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from dptune.accounting import Cost, compose
 from dptune.errors import InvalidInput
@@ -25,6 +24,7 @@ from dptune.methods.trial import HeldOut, Params, Trial
 from dptune.methods.utilities import sensitivity_of
 from dptune.methods.validation import PrivateValidation
 from dptune.spaces import Candidates
+from dptune.trainer import DeclaresCost
 
 __all__ = ["ChoicePlan", "Choosing", "Parts", "check_candidates"]
 
@@ -134,7 +134,7 @@ class Choosing:
     private: bool
     validation: PrivateValidation | None
 
-    def planned(self, budget: Budget, trainer: Any, choice: Cost) -> tuple[Parts, Training, Params]:
+    def planned(self, budget: Budget, trainer: DeclaresCost, choice: Cost) -> tuple[Parts, Training, Params]:
         """Pay for a choice, then train the chosen candidate once on everything with what is left.
 
         Returns:

@@ -1,0 +1,484 @@
+"""Trainers: what tuning needs to know of training, and no more.
+
+:class:`Trainer` is the contract that an implementer must meet. What a trainer may be able to do beside it is a protocol
+of its own (``Supports...`` for methods, ``Declares...`` for public facts), asked by ``isinstance``: no base class is
+needed, an object that has the members has the capability. :func:`dptune.testing.trainers.check_trainer` tests a trainer
+against all of it. A trainer must never return anything but a model and a score, and nothing here may look at records.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from dptune.accounting import Cost
+from dptune.errors import InvalidInput
+
+__all__ = [
+    "DeclaresBatch",
+    "DeclaresCost",
+    "DeclaresGenerator",
+    "DeclaresHoldout",
+    "DeclaresRecords",
+    "DeclaresTransfer",
+    "DeclaresValidation",
+    "Fitted",
+    "FunctionTrainer",
+    "Params",
+    "SupportsCheck",
+    "SupportsFit",
+    "SupportsShapes",
+    "SupportsStacking",
+    "SupportsWarmStart",
+    "Trainer",
+    "check_cost_declared",
+    "check_trainer",
+    "check_warm_start",
+    "fit_many",
+    "has_own_score",
+    "trainer",
+]
+
+Params = dict[str, Any]
+"""A configuration: a value for every parameter of the space, and what the plan sets beside it."""
+
+DataT_contra = TypeVar("DataT_contra", contravariant=True)
+ModelT_co = TypeVar("ModelT_co", covariant=True)
+ModelT = TypeVar("ModelT")
+DataT = TypeVar("DataT")
+
+
+class Fitted(NamedTuple, Generic[ModelT]):
+    """The outcome of one run; any pair of a model and a score will do instead.
+
+    Args:
+        model: what is released, if this run wins.
+        score: larger is better; one that is not a number is a failed run.
+    """
+
+    model: ModelT
+    score: float
+
+
+@runtime_checkable
+class DeclaresCost(Protocol):
+    """The half of a trainer that planning asks: what one run costs."""
+
+    def cost(self, params: Params, /) -> Cost:
+        """The privacy cost of one run with these parameters, its score included.
+
+        It is a function of ``params`` alone: asked before any record is read, again in every worker process, and
+        again when a run is resumed, it must give equal costs; a trial whose trainer declares another one fails. It must
+        not look at data. If it follows a parameter ``noise_multiplier``, the planner sets that parameter to fit the
+        budget; a trainer that refuses the parameter, or does not follow it, sets its noise itself.
+
+        Args:
+            params: the configuration, which must not be changed.
+
+        Returns:
+            A cost of :mod:`dptune.accounting`.
+
+        Raises:
+            Exception: the parameters cannot be run; the plan is refused.
+        """
+
+
+@runtime_checkable
+class SupportsFit(Protocol[DataT_contra, ModelT_co]):
+    """The half of a trainer that runs: where something else pays (a vote, a game), a cost is not asked for."""
+
+    def fit(self, params: Params, data: DataT_contra, rng: np.random.Generator, /) -> tuple[ModelT_co, float]:
+        """Train once and score.
+
+        Args:
+            params: the configuration, which must not be changed.
+            data: the records that this run may see: what the run was given, or a part of it in the same form
+                (:func:`dptune.data.take`), perhaps none.
+            rng: all randomness of the run.
+
+        Returns:
+            The model and its score, larger is better; a :class:`Fitted`, or any pair.
+
+        Raises:
+            Exception: the run failed, whatever is raised. It then scores minus infinity, and nobody outside of the
+                vault hears of it; the declared cost must cover that it may happen.
+        """
+
+
+@runtime_checkable
+class Trainer(DeclaresCost, SupportsFit[DataT_contra, ModelT_co], Protocol[DataT_contra, ModelT_co]):
+    """Trains once per call, privately, at a declared cost.
+
+    Any object with ``cost(params)`` and ``fit(params, data, rng)`` is a trainer; :func:`trainer` makes one of a
+    function. The first type is that of the records it takes, the second that of its models.
+
+    An implementer promises:
+
+    * **The cost covers the whole outcome**, the score and whether the run fails included. A score on private records
+      is noised and counted in ``cost``, or left out (return 0) where the method has ``PrivateValidation``.
+    * **A run is total.** It never refuses records for what they hold or how many there are: an invalid record is
+      repaired on its own by a public rule, no records at all are trained on like any others. A failure that depends
+      on a record would show it, unpaid.
+    * **Randomness comes from ``rng`` alone**, which is fresh for every run and a function of the run's secret. The same
+      generator gives the same outcome, so that a run that was cut off does not draw a second time. Global generators
+      are neither used nor changed.
+    * **Runs know nothing of each other.** Nothing is kept between calls: an outcome is a function of the arguments.
+    * **It travels.** Worker processes get a pickled copy, and models come back pickled (or as arrays, if they are a
+      dictionary of arrays). Calls are made by one thread at a time.
+    * Arguments belong to the caller: ``params`` and ``data`` must not be changed.
+
+    Example:
+        A private mean, made by noise on a sum of numbers that are clipped to [0, 1]:
+
+        >>> import numpy as np
+        >>> from dptune import Gaussian
+        >>> class PrivateMean:
+        ...     def cost(self, params):
+        ...         return Gaussian(params.get("noise_multiplier", 5.0))
+        ...     def fit(self, params, data, rng):
+        ...         noise = rng.normal(scale=params.get("noise_multiplier", 5.0))
+        ...         mean = (np.clip(data, 0, 1).sum() + noise) / params["about"]
+        ...         return mean, -abs(mean - 0.5)  # a function of the noised mean: nothing more to pay
+        >>> isinstance(PrivateMean(), Trainer)
+        True
+        >>> model, score = PrivateMean().fit({"about": 100.0}, np.full(90, 0.7), np.random.default_rng(0))
+        >>> round(float(model), 3)
+        0.636
+    """
+
+
+# What a trainer may be able to do.
+
+
+@runtime_checkable
+class SupportsStacking(Protocol[DataT_contra, ModelT_co]):
+    """Several runs are faster together. Sealed runs then hand over up to 16 trials on the same records at once."""
+
+    def fit_many(
+        self, params: Sequence[Params], data: DataT_contra, rngs: Sequence[np.random.Generator], /
+    ) -> Sequence[tuple[ModelT_co, float]]:
+        """Train several candidates on the same records.
+
+        For every candidate it returns what ``fit`` would return with that candidate's parameters and generator, up to
+        rounding: nothing flows from one candidate to another and no draw is shared, because the theorems are about
+        runs that are independent.
+
+        Args:
+            params: one configuration for each candidate.
+            data: the records that all of them see.
+            rngs: one generator for each candidate.
+
+        Returns:
+            One (model, score) for each candidate, in their order.
+
+        Raises:
+            Exception: where ``fit`` would raise for one of them. Each is then trained alone, from a fresh copy of its
+                generator, so that one that fails takes nobody with it.
+        """
+
+
+@runtime_checkable
+class SupportsShapes(Protocol):
+    """A stacking trainer that says which candidates are worth a stack."""
+
+    def shape(self, params: Params, /) -> Hashable | None:
+        """What candidates must have in common to be stacked; it must not look at data.
+
+        Args:
+            params: the configuration of one candidate.
+
+        Returns:
+            Candidates of equal shape are stacked; one of shape None is trained alone.
+        """
+
+
+@runtime_checkable
+class SupportsCheck(Protocol[DataT_contra]):
+    """A trainer that can tell, without looking at records, that it cannot train."""
+
+    def check(self, params: Params, data: DataT_contra, /) -> None:
+        """Raise where every run would; a sealed run asks before it charges anything.
+
+        It may look at what is public of ``data`` (types, number of features, declared classes), never at records or
+        at how many there are: what it raises is shown to everybody.
+
+        Args:
+            params: a candidate from public randomness, never one of the run's own.
+            data: all records.
+
+        Raises:
+            Exception: the model does not fit the records, or cannot be made.
+        """
+
+
+@runtime_checkable
+class SupportsWarmStart(Protocol[DataT_contra, ModelT]):
+    """A trainer that can continue from a model; ``Subset(warm_start=True)`` needs it."""
+
+    def fit_from(
+        self, params: Params, data: DataT_contra, rng: np.random.Generator, start: ModelT, /
+    ) -> tuple[ModelT, float]:
+        """As :meth:`Trainer.fit`, at the same cost, but beginning from a model of an earlier run.
+
+        Args:
+            params: the configuration.
+            data: the records that this run may see.
+            rng: all randomness of the run.
+            start: what an earlier ``fit`` of this trainer returned as its model, perhaps with other parameters; it
+                must not be changed.
+
+        Returns:
+            The model and its score.
+
+        Raises:
+            Exception: the run failed.
+        """
+
+
+# What a trainer may declare: public facts, decided without looking at records.
+
+
+@runtime_checkable
+class DeclaresValidation(Protocol):
+    """A trainer that scores on records which its owner declares public.
+
+    None says that it has none: unless it has a holdout (:class:`DeclaresHoldout`), its score says nothing, and plans
+    need ``PrivateValidation``. A trainer without this attribute is trusted to pay for its score in ``cost``.
+    """
+
+    @property
+    def validation(self) -> object | None:
+        """The public records, or None."""
+
+
+@runtime_checkable
+class DeclaresHoldout(Protocol):
+    """A trainer that holds private records back and noises its score itself, at a cost that ``cost`` includes."""
+
+    @property
+    def holdout(self) -> object | None:
+        """How records are held back, or None."""
+
+
+@runtime_checkable
+class DeclaresRecords(Protocol):
+    """A trainer that knows a public figure for the number of records, from which the planner chooses a method."""
+
+    @property
+    def declared_records(self) -> int | None:
+        """About how many records there are: declared, never counted. None if nothing was declared."""
+
+
+@runtime_checkable
+class DeclaresBatch(Protocol):
+    """A trainer that divides sums of gradients by a public constant, which a parameter ``batch_size`` sets.
+
+    Where the learning rate is tuned on a part of the records, the plan scales the constant by the part's public share.
+    """
+
+    @property
+    def declared_batch(self) -> float:
+        """The constant for training on all records."""
+
+
+@runtime_checkable
+class DeclaresTransfer(Protocol):
+    """A trainer that says what ``Subset(transfer="auto")`` does to a learning rate that was tuned on a part."""
+
+    @property
+    def transfer_rule(self) -> Literal["sgd", "none"]:
+        """'sgd' multiplies it by the ratio of sizes, 'none' (right for Adam) leaves it."""
+
+
+@runtime_checkable
+class DeclaresGenerator(Protocol):
+    """A trainer whose noise from a given ``rng`` may differ between installs.
+
+    A sealed run notes the name and is not continued by an install that has another one, because a trial that was cut
+    off would draw a second time.
+    """
+
+    @property
+    def noise_generator(self) -> str:
+        """The name of the generator that draws the noise here."""
+
+
+def has_own_score(trainer: object) -> bool:
+    """Whether a trainer's score is its own affair: public records, a paid holdout, or its author's promise.
+
+    Args:
+        trainer: any trainer.
+
+    Returns:
+        False only for one that says that it has neither (``validation`` is None and there is no ``holdout``).
+
+    Example:
+        >>> class Unscored:
+        ...     validation = None
+        >>> has_own_score(Unscored()), has_own_score(object())
+        (False, True)
+    """
+    if not isinstance(trainer, DeclaresValidation) or trainer.validation is not None:
+        return True
+    return isinstance(trainer, DeclaresHoldout) and trainer.holdout is not None
+
+
+def check_trainer(trainer: object) -> None:
+    """Refuse what is not a trainer, before anything is charged.
+
+    Args:
+        trainer: what a user gave.
+
+    Raises:
+        InvalidInput: it is a class, or lacks a method ``fit`` or ``cost``.
+
+    Example:
+        >>> check_trainer(print)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        dptune.errors.InvalidInput: The trainer has no fit(params, data, rng). Decorate a function with ...
+    """
+    if isinstance(trainer, type):
+        raise InvalidInput(f"The trainer is the class {trainer.__name__}; give an object, {trainer.__name__}(...).")
+    if not isinstance(trainer, SupportsFit) or not callable(trainer.fit):
+        raise InvalidInput("The trainer has no fit(params, data, rng). Decorate a function with dpt.trainer(cost=...).")
+    check_cost_declared(trainer)
+
+
+def check_cost_declared(trainer: object) -> DeclaresCost:
+    """Refuse what declares no cost: nothing could be promised about it.
+
+    Args:
+        trainer: what a user gave; planning asks for its cost alone.
+
+    Returns:
+        The same trainer.
+
+    Raises:
+        InvalidInput: it is a class, or has no method ``cost``.
+    """
+    if isinstance(trainer, type):
+        raise InvalidInput(f"The trainer is the class {trainer.__name__}; give an object, {trainer.__name__}(...).")
+    if not isinstance(trainer, DeclaresCost) or not callable(trainer.cost):
+        raise InvalidInput(
+            f"The trainer {type(trainer).__name__} declares no cost, so its privacy cannot be accounted. Give it a "
+            "method cost(params), or make one of a function with dpt.trainer(cost=...)."
+        )
+    return trainer
+
+
+def check_warm_start(trainer: object) -> SupportsWarmStart[Any, Any]:
+    """Refuse a trainer that cannot continue from a model, where a plan asks for it.
+
+    Args:
+        trainer: any trainer.
+
+    Returns:
+        The same trainer.
+
+    Raises:
+        InvalidInput: it has no method ``fit_from``.
+    """
+    if not isinstance(trainer, SupportsWarmStart) or not callable(trainer.fit_from):
+        raise InvalidInput(
+            f"The plan continues from the tuned model, but the trainer {type(trainer).__name__} has no "
+            "fit_from(params, data, rng, start). Give it one, or plan with warm_start=False."
+        )
+    return trainer
+
+
+# Trainers from functions.
+
+
+@dataclass(frozen=True)
+class FunctionTrainer(Generic[DataT, ModelT]):
+    """A training function together with its declared cost.
+
+    Args:
+        function: what :meth:`fit` calls with (params, data, rng); it must meet the contract of :class:`Trainer`.
+        declared: the cost of one run, or a function of the parameters that returns it.
+    """
+
+    function: Callable[[Params, DataT, np.random.Generator], tuple[ModelT, float]]
+    declared: Cost | Callable[[Params], Cost]
+
+    def cost(self, params: Params) -> Cost:
+        """The declared cost."""
+        declared = self.declared
+        return declared if isinstance(declared, Cost) else declared(params)
+
+    def fit(self, params: Params, data: DataT, rng: np.random.Generator) -> Fitted[ModelT]:
+        """Call the function."""
+        outcome = self.function(params, data, rng)
+        if not isinstance(outcome, tuple) or len(outcome) != 2:
+            raise InvalidInput("a training function must return (model, score).")
+        return Fitted(outcome[0], float(outcome[1]))
+
+
+def trainer(
+    *, cost: Cost | Callable[[Params], Cost]
+) -> Callable[[Callable[[Params, DataT, np.random.Generator], tuple[ModelT, float]]], FunctionTrainer[DataT, ModelT]]:
+    """Make a trainer of a function ``(params, data, rng) -> (model, score)`` whose one run costs ``cost``.
+
+    The declaration is the caller's promise: dptune cannot see inside the function. The score must come from
+    public records, or be noised and counted in ``cost``.
+
+    Args:
+        cost: the cost of one run, or a function of the parameters that returns it.
+
+    Returns:
+        A decorator for the function.
+
+    Raises:
+        InvalidInput: ``cost`` is neither.
+
+    Example:
+        >>> import dptune as dpt
+        >>> @dpt.trainer(cost=lambda params: dpt.Gaussian(params["noise_multiplier"]))
+        ... def noisy_sum(params, data, rng):
+        ...     total = sum(data) + params["noise_multiplier"] * rng.normal()
+        ...     return total, 0.0
+        >>> noisy_sum.cost({"noise_multiplier": 2.0})
+        Gaussian(noise_multiplier=2.0)
+    """
+    if not isinstance(cost, Cost) and not callable(cost):
+        raise InvalidInput("'cost' must be a cost, or a function of the parameters that returns one.")
+    return lambda function: FunctionTrainer(function, cost)
+
+
+def fit_many(
+    trainer: SupportsFit[DataT, ModelT], params: Sequence[Params], data: DataT, rngs: Sequence[np.random.Generator]
+) -> Sequence[tuple[ModelT, float]]:
+    """Fit several candidates on the same records, in one stack if the trainer can, else one after the other.
+
+    Args:
+        trainer: any trainer.
+        params: one configuration for each candidate.
+        data: the records.
+        rngs: one generator for each candidate.
+
+    Returns:
+        One (model, score) for each candidate, in their order.
+    """
+    if isinstance(trainer, SupportsStacking):
+        stacked: Sequence[tuple[ModelT, float]] = trainer.fit_many(params, data, rngs)
+        return stacked
+    return [trainer.fit(one, data, rng) for one, rng in zip(params, rngs, strict=True)]
+
+
+class _Decorator(ModuleType):
+    """``dptune.trainer`` is this module and the decorator in it: whichever of both was bound last can be called."""
+
+    def __call__(
+        self, *, cost: Cost | Callable[[Params], Cost]
+    ) -> Callable[
+        [Callable[[Params, DataT, np.random.Generator], tuple[ModelT, float]]], FunctionTrainer[DataT, ModelT]
+    ]:
+        return trainer(cost=cost)
+
+
+sys.modules[__name__].__class__ = _Decorator
