@@ -32,6 +32,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/tightness.py
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/federated.py

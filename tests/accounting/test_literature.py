@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from dp_accounting import dp_event
-from dp_accounting.rdp import RdpAccountant
+from dp_accounting.rdp import RdpAccountant, compute_epsilon
 from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
 from scipy.optimize import brentq
 
@@ -32,7 +32,7 @@ from dptune.accounting import (
     subsample,
 )
 from dptune.accounting import literature as lit
-from dptune.accounting.renyi import ORDERS, base_curve, delta_hat, stopping_curve
+from dptune.accounting.renyi import ORDERS, base_curve, delta_hat, epsilon_of, stopping_curve
 from dptune.errors import InvalidInput, NotComparable
 
 DELTA = 1e-5
@@ -328,3 +328,16 @@ def test_ours_is_never_above_koskela_kulkarni(fraction: float) -> None:
 
 def test_the_usual_orders_are_those_of_dp_accounting() -> None:
     assert list(ORDERS) == list(DEFAULT_RDP_ORDERS)
+
+
+def test_the_conversion_is_that_of_dp_accounting_to_the_last_bit() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        curve = (
+            rng.uniform(-0.01, 1.0) * np.array(ORDERS) ** rng.uniform(0.5, 2.0) * rng.uniform(0.99, 1.01, len(ORDERS))
+        )
+        curve[rng.random(len(ORDERS)) < 0.1] = np.inf
+        delta = float(10.0 ** rng.uniform(-15.0, -0.1))
+        expected = float(compute_epsilon(list(ORDERS), list(curve), delta)[0])
+        assert epsilon_of(ORDERS, curve, delta) == expected
+    assert epsilon_of(ORDERS, np.full(len(ORDERS), np.nan), 1e-5) == math.inf  # nothing is known

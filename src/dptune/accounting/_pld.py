@@ -8,6 +8,7 @@ rounding and truncation may have hidden is bounded, added to an upper bound and 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,8 +49,9 @@ class Pld:
     def losses(self) -> Array:
         return np.asarray(self.step * (self.first + np.arange(len(self.masses))), dtype=np.float64)
 
+    @functools.cached_property
     def moments(self) -> tuple[float, float]:
-        """Mean and variance of the finite part."""
+        """Mean and variance of the finite part; a million points, asked for several times."""
         losses = self.losses()
         total = self.masses.sum()
         mean = float(self.masses @ losses / total)
@@ -179,7 +181,7 @@ def _binned(pld: Pld, sign: float) -> tuple[Array, Array]:
     """Losses and masses for a bound on moments: single points near the mean, bins of outcomes far from it,
     each bin standing at the end that makes the bound larger."""
     losses = pld.losses()
-    mean, variance = pld.moments()
+    mean, variance = pld.moments
     near = np.abs(losses - mean) <= 30.0 * math.sqrt(variance) + pld.step
     left, right = int(np.argmax(near)), len(near) - int(np.argmax(near[::-1]))
     if left + len(near) - right < 8192:
@@ -195,8 +197,8 @@ def _binned(pld: Pld, sign: float) -> tuple[Array, Array]:
 
 def _rates(parts: Sequence[tuple[Pld, int]], top: float) -> tuple[Array, float, float]:
     """Rates for moments exp(rate * loss) of the total, its mean, and its standard deviation plus one step."""
-    mean = sum(n * p.moments()[0] for p, n in parts)
-    spread = math.sqrt(sum(n * p.moments()[1] for p, n in parts)) + parts[0][0].step
+    mean = sum(n * p.moments[0] for p, n in parts)
+    spread = math.sqrt(sum(n * p.moments[1] for p, n in parts)) + parts[0][0].step
     # Rare large losses want small rates, near-Gaussian sums rates of a few standard deviations.
     farthest = max(p.step * max(len(p.masses) + p.first, -p.first) for p, _ in parts)
     return np.geomspace(min(0.3 / spread, 3.0 / farthest), top / spread, 32), mean, spread
@@ -330,13 +332,13 @@ def _step(pairs: Sequence[tuple[Pair, int]]) -> float:
     for pair, n in pairs:
         end = max(pair.remove.end, pair.add.end, 1e-6)  # the grid covers both directions
         rough = min(end, 60.0) / 1500.0
-        moment = dots_above(pair, rough, _CUT).moments()[1]
+        moment = dots_above(pair, rough, _CUT).moments[1]
         for _ in range(6):
             finer = math.sqrt(moment) / 4.0
             if rough <= finer or rough < 1e-7:
                 break
             rough = max(finer, end / 400_000.0)
-            moment = dots_above(pair, rough, _CUT).moments()[1]
+            moment = dots_above(pair, rough, _CUT).moments[1]
         variance += n * moment
     count = sum(n for _, n in pairs)
     step = math.sqrt(4.0 * _SPREAD * variance / max(count, 20))

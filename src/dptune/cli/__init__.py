@@ -1,53 +1,45 @@
 """The command line: one file per command, one way to fail.
 
-Every command prints a table for people or, with ``--json``, one JSON object; bad input is one line on standard
-error and exit code 2, never a traceback.
+A command is loaded when it runs (``_commands.py``). Every command prints a table for people or, with ``--json``, one
+JSON object; bad input is one line on standard error and exit code 2, never a traceback.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
-from dptune.cli.audit import audit
-from dptune.cli.compare import compare
-from dptune.cli.demo import demo
-from dptune.cli.ledger import ledger
-from dptune.cli.plan import plan
-from dptune.cli.price import price
-from dptune.cli.reproduce import reproduce
-from dptune.cli.resume import resume
-from dptune.cli.tune import tune
-from dptune.cli.vote import vote
+from dptune._version import __version__
+from dptune.cli._commands import Commands
 from dptune.errors import DptuneError
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="dptune",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"dptune {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _about() -> None:
+def _about(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
     """Differentially private hyperparameter tuning with one honest budget."""
-
-
-app.command()(demo)
-app.command()(price)
-app.command()(plan)
-app.command()(compare)
-app.command()(tune)
-app.command()(resume)
-app.command()(vote)
-app.command()(reproduce)
-app.add_typer(ledger, name="ledger")
-app.command()(audit)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

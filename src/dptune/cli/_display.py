@@ -9,9 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from rich.console import Console
-from rich.status import Status
-
 from dptune.sealed.loop import Beat
 
 __all__ = ["heartbeat"]
@@ -20,6 +17,9 @@ __all__ = ["heartbeat"]
 @contextlib.contextmanager
 def heartbeat(what: str) -> Iterator[Callable[[Beat], None] | None]:
     """A function to call with every sign of life, or None if nobody is watching."""
+    from rich.console import Console  # noqa: PLC0415 - slow import, and machines watch no display
+    from rich.status import Status  # noqa: PLC0415 - the same
+
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None

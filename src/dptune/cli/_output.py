@@ -6,9 +6,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 
-from rich.console import Console
-from rich.table import Table
-
 __all__ = ["number", "print_json", "print_rows"]
 
 
@@ -37,6 +34,9 @@ def number(value: float | None, digits: int = 4) -> str:
 
 def print_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """A readable table on standard output."""
+    from rich.console import Console  # noqa: PLC0415 - slow import, and machines read no tables
+    from rich.table import Table  # noqa: PLC0415 - the same
+
     table = Table(title=title, title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index == 1 else "left", overflow="fold")

@@ -62,7 +62,7 @@ def audit(
     seed: Annotated[int, typer.Option(help="Which cases are drawn (implementations).")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
-    """Attack private selection: a lower bound from games, a certificate from theory, the account's upper bound."""
+    """Attack private selection: a lower bound from games, a certificate, and the account's upper bound."""
     if _is_walk(game, draws, (games, target, base, runs, delta, job, state, workers, figure)):
         _walk(draws or 0, seed, as_json)
         return

@@ -1,0 +1,58 @@
+"""Packages whose public names load on first use, so that nobody waits for what was not asked for.
+
+A package hands its table of names here; a type checker reads the same names in the package's ``TYPE_CHECKING`` block.
+What is loaded is chosen by the package that asks: nothing here knows a name of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+__all__ = ["load_on_use"]
+
+
+class _Package(ModuleType):
+    """A package that imports a name's home when the name is first asked for."""
+
+    _homes: dict[str, str]
+
+    def __getattr__(self, name: str) -> Any:
+        homes = self.__dict__["_homes"]
+        if name in homes:
+            value = getattr(importlib.import_module(homes[name]), name)
+            self.__dict__[name] = value
+            return value
+        inside = f"{self.__name__}.{name}"
+        if not name.startswith("_"):
+            try:
+                return importlib.import_module(inside)
+            except ModuleNotFoundError as error:
+                if error.name != inside:  # the module is there, something that it needs is not
+                    raise
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Importing a module binds it in its package. A public name wins over a module that is called the same.
+        if not (isinstance(value, ModuleType) and name in self.__dict__["_homes"]):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.__dict__["_homes"]})
+
+
+def load_on_use(package: str, names: Mapping[str, Sequence[str]]) -> None:
+    """Let a package load its public names when they are first asked for.
+
+    Args:
+        package: the package's own ``__name__``.
+        names: the modules that hold its names, each with the names that it holds.
+
+    Modules inside of the package load on use too, so that ``import dptune`` is enough for ``dptune.sealed.resume``.
+    """
+    module = sys.modules[package]
+    module.__dict__["_homes"] = {name: home for home, held in names.items() for name in held}
+    module.__class__ = _Package

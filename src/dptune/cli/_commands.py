@@ -1,0 +1,65 @@
+"""The commands by name: each is a file of this folder, loaded when it runs and not before.
+
+``dptune --help`` lists them from the table below; nothing of accounting, training or the seal is imported for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from dptune.errors import DptuneError, InvalidInput
+
+__all__ = ["COMMANDS", "Commands"]
+
+COMMANDS = {
+    "demo": "Tune a private softmax regression on digits within epsilon 3, tuning included.",
+    "price": "Price a tuning plan: one run, the whole, a certificate from below, and the literature.",
+    "plan": "Find the smallest noise multiplier whose total cost stays within (epsilon, delta).",
+    "compare": "Show, at one budget, what each method needs and how likely it is to try or choose one of the best 5 %.",
+    "tune": "Tune on private data within (epsilon, delta) and release the winner, the model and the statement.",
+    "resume": "Finish a run that was cut off: same trials, same randomness, no second charge.",
+    "vote": "Choose one configuration by a private vote of simulated clients.",
+    "reproduce": "Compute a published figure again, beside the paper's claim.",
+    "ledger": "The budget ledger: show, verify, rebuild, add a data set.",
+    "audit": "Attack private selection: a lower bound from games, a certificate, and the account's upper bound.",
+}
+"""Every command with its one line of help: the first line of what ``dptune COMMAND --help`` says."""
+
+
+class Commands(TyperGroup):
+    """The commands of the table, each loaded when it is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
+        return _Unloaded(cmd_name, help=COMMANDS[cmd_name], callback=None) if cmd_name in COMMANDS else None
+
+
+class _Unloaded(TyperCommand):
+    """A command that is known by its line of help until it is called."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context of the command itself: from here on the loaded one answers, also for ``--help``."""
+        return _loaded(str(self.name)).make_context(info_name, args, parent=parent, **extra)
+
+
+def _loaded(name: str) -> Any:
+    """The command, from the file of its name."""
+    try:
+        found = getattr(importlib.import_module(f"dptune.cli.{name}"), name)
+    except DptuneError:
+        raise
+    except ImportError as error:
+        raise InvalidInput(
+            f"'dptune {name}' cannot be loaded ({error}): install dptune again, with its extras."
+        ) from None
+    if isinstance(found, typer.Typer):
+        return typer.main.get_group(found)
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name)(found)
+    return typer.main.get_command(alone)
