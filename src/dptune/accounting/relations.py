@@ -11,11 +11,11 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import ClassVar, Self
 
 from dptune._validate import integer
-from dptune.accounting._profiles import Pair, gaussian_pair
+from dptune.accounting._profiles import LaplaceHalf, Pair, gaussian_pair
 from dptune.accounting._steps import LowestHalf, power_of, stepped, tabled
 from dptune.accounting.combination import check_cost
 from dptune.accounting.cost import Cost, cost_from_json, lower_pair, only_added_or_removed, operand, profile
-from dptune.accounting.mechanisms import Gaussian, Gdp
+from dptune.accounting.mechanisms import DiscreteGaussian, Gaussian, Gdp, Laplace
 from dptune.accounting.neighbours import ADDED_OR_REMOVED, CLIENT_REPLACED, RECORD_REPLACED, Neighbours
 from dptune.errors import InvalidInput
 
@@ -31,10 +31,16 @@ def _inner(given: dict[str, object]) -> Cost:
     return cost_from_json(item)
 
 
-def _gaussian(cost: Cost, times: int, below: bool = False) -> Pair | None:
-    """The exact pair of several steps of a Gaussian mechanism: its shifts add up."""
+def _shifted(cost: Cost, times: int, below: bool = False) -> Pair | None:
+    """The exact pair of several steps where noise is added to a query: its shifts add up."""
     if isinstance(cost, Gaussian | Gdp) and cost.mu * times <= _LARGEST_MU:
         return gaussian_pair(cost.mu * times, below)
+    if isinstance(cost, Laplace):
+        half = LaplaceHalf(times / cost.noise_multiplier)
+        return Pair(half, half)
+    if isinstance(cost, DiscreteGaussian) and cost.sensitivity * times <= min(cost.sigma / 0.05, 10**6):
+        moved = DiscreteGaussian(cost.sigma, cost.sensitivity * times)
+        return moved._lower(0.5) if below else moved._profile()
     return None
 
 
@@ -63,7 +69,7 @@ class Replaced(Cost):
         return 2.0 * self.inner._pure() * (1.0 + 1e-15)
 
     def _profile(self) -> Pair:
-        exact = _gaussian(self.inner, 2)
+        exact = _shifted(self.inner, 2)
         if exact is not None:
             return exact
         pair = operand(self.inner)
@@ -80,7 +86,7 @@ class Replaced(Cost):
 
     def _lower(self, delta: float) -> Pair:
         # A record may be replaced by one that leaves no trace: then it is as if it had been removed.
-        return _gaussian(self.inner, 2, below=True) or lower_pair(self.inner, delta)
+        return _shifted(self.inner, 2, below=True) or lower_pair(self.inner, delta)
 
 
 @dataclass(frozen=True)
@@ -111,14 +117,14 @@ class Grouped(Cost):
         return self.most * self.inner._pure() * (1.0 + 1e-15)
 
     def _profile(self) -> Pair:
-        return _gaussian(self.inner, self.most) or power_of(operand(self.inner), self.most)
+        return _shifted(self.inner, self.most) or power_of(operand(self.inner), self.most)
 
     def _operand(self) -> Pair:
         return tabled(profile(self))
 
     def _lower(self, delta: float) -> Pair:
         # One is a group of at most k.
-        return _gaussian(self.inner, self.most, below=True) or lower_pair(self.inner, delta)
+        return _shifted(self.inner, self.most, below=True) or lower_pair(self.inner, delta)
 
 
 @dataclass(frozen=True)
