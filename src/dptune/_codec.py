@@ -68,7 +68,7 @@ def to_values(value: Any) -> Any:
     Examples:
         >>> from dptune import Budget
         >>> to_values(Budget(1.0, 1e-5))
-        {'epsilon': 1.0, 'delta': 1e-05}
+        {'epsilon': 1.0, 'delta': 1e-05, 'neighbours': 'one record added or removed'}
     """
     return _plain(_converter().unstructure(value))
 
@@ -91,7 +91,7 @@ def from_json(data: str | Mapping[str, Any] | list[Any], kind: type[T], what: st
 
     Examples:
         >>> from dptune import Budget
-        >>> from_json('{"epsilon": 1.0, "delta": 1e-05}', Budget, "a budget")
+        >>> from_json(to_json(Budget(1.0, 1e-5)), Budget, "a budget")
         Budget(epsilon=1.0, delta=1e-05)
     """
     try:

@@ -16,7 +16,17 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dptune.accounting import Binomial, Cost, Geometric, Logarithmic, NegativeBinomial, Poisson, Runs
+from dptune.accounting import (
+    ADDED_OR_REMOVED,
+    Binomial,
+    Cost,
+    Geometric,
+    Logarithmic,
+    NegativeBinomial,
+    Neighbours,
+    Poisson,
+    Runs,
+)
 from dptune.accounting.atoms import pair_from_atoms
 from dptune.accounting.profiles import Pair
 
@@ -129,6 +139,10 @@ class Atoms(Cost):
     kind: ClassVar[str] = "test-atoms"
     p: tuple[float, ...]
     q: tuple[float, ...]
+
+    @property
+    def neighbours(self) -> Neighbours:
+        return ADDED_OR_REMOVED
 
     def _profile(self) -> Pair:
         return pair_from_atoms(np.array(self.p), np.array(self.q))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from dptune.accounting import Cost, DpSgd, Gdp, Geometric, PureDp, disjoint, select
+from dptune.accounting import ADDED_OR_REMOVED, Cost, DpSgd, Gdp, Geometric, Neighbours, PureDp, disjoint, select
 from dptune.accounting.filter import ORDERS, Curve, Filter, filter_from_json, renyi_curve
 from dptune.accounting.profiles import Pair, TableHalf
 from dptune.errors import InvalidInput
@@ -23,6 +23,10 @@ class Reveal(Cost):
 
     kind: ClassVar[str] = "test-reveal"
     chance: float
+
+    @property
+    def neighbours(self) -> Neighbours:
+        return ADDED_OR_REMOVED
 
     def _profile(self) -> Pair:
         half = TableHalf(np.zeros(1), np.array([self.chance]))

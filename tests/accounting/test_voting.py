@@ -95,7 +95,7 @@ def test_the_certificate_is_below_and_json_is_lossless() -> None:
 )
 def test_impossible_votes(fields: dict[str, int], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
-        RingVote(scale=1, sigma=1.0, shares=10, **fields)
+        RingVote(fields["candidates"], fields["votes"], scale=1, sigma=1.0, shares=10)
 
 
 def test_nobody_honest_left() -> None:

@@ -96,7 +96,7 @@ class ToyPlan(Plan):
 
     @property
     def cost(self) -> Cost:
-        return select(Gdp(self.mu), RUNS)
+        return self.budget.covering(select(Gdp(self.mu), RUNS))
 
     @property
     def noise(self) -> float:

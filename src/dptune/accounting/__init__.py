@@ -1,15 +1,20 @@
 """The algebra of costs: what every part of dptune uses to say what it pays."""
 
-from dptune.accounting.combination import compose, mixture, parallel
+from dptune.accounting.combination import compose, mixture, parallel, worst
 from dptune.accounting.cost import Cost, cost_from_json
 from dptune.accounting.filter import Filter, renyi_curve
 from dptune.accounting.lines import RenyiLine
 from dptune.accounting.mechanisms import DiscreteGaussian, DpSgd, Gaussian, Gdp, Laplace, PureDp
+from dptune.accounting.neighbours import ADDED_OR_REMOVED, CLIENT_REPLACED, RECORD_REPLACED, Neighbours
+from dptune.accounting.relations import grouped, in_relation, replaced, within_client
 from dptune.accounting.runs import Binomial, Geometric, Logarithmic, NegativeBinomial, Poisson, Runs
 from dptune.accounting.selection import select, select_adaptive
 from dptune.accounting.subsets import disjoint, subsample
 
 __all__ = [
+    "ADDED_OR_REMOVED",
+    "CLIENT_REPLACED",
+    "RECORD_REPLACED",
     "Binomial",
     "Cost",
     "DiscreteGaussian",
@@ -21,6 +26,7 @@ __all__ = [
     "Laplace",
     "Logarithmic",
     "NegativeBinomial",
+    "Neighbours",
     "Poisson",
     "PureDp",
     "RenyiLine",
@@ -28,10 +34,15 @@ __all__ = [
     "compose",
     "cost_from_json",
     "disjoint",
+    "grouped",
+    "in_relation",
     "mixture",
     "parallel",
     "renyi_curve",
+    "replaced",
     "select",
     "select_adaptive",
     "subsample",
+    "within_client",
+    "worst",
 ]

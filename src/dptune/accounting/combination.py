@@ -17,12 +17,22 @@ import numpy as np
 from dptune._validate import real
 from dptune.accounting._pld import compose_pairs
 from dptune.accounting._published import PureHalf
-from dptune.accounting.cost import Cost, cost_from_json, is_free, lower_pair, operand, profile
+from dptune.accounting.cost import (
+    Cost,
+    cost_from_json,
+    is_free,
+    lower_pair,
+    only_added_or_removed,
+    operand,
+    profile,
+    same_relation,
+)
 from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp
+from dptune.accounting.neighbours import Neighbours
 from dptune.accounting.profiles import MaxHalf, MixtureHalf, Pair, TableHalf, gaussian_pair, solve
 from dptune.errors import InvalidInput
 
-__all__ = ["Compose", "Mixture", "Parallel", "certified", "check_cost", "compose", "mixture", "parallel"]
+__all__ = ["Compose", "Mixture", "Parallel", "certified", "check_cost", "compose", "mixture", "parallel", "worst"]
 
 
 def check_cost(name: str, value: object) -> Cost:
@@ -52,6 +62,13 @@ class Compose(Cost):
 
     kind: ClassVar[str] = "compose"
     parts: tuple[Cost, ...]
+
+    def __post_init__(self) -> None:
+        same_relation(self.kind, *self.parts)
+
+    @property
+    def neighbours(self) -> Neighbours:
+        return self.parts[0].neighbours
 
     def _fields(self) -> dict[str, object]:
         return {"parts": [part.describe() for part in self.parts]}
@@ -113,6 +130,13 @@ class Mixture(Cost):
     weights: tuple[float, ...]
     parts: tuple[Cost, ...]
 
+    def __post_init__(self) -> None:
+        same_relation(self.kind, *self.parts)
+
+    @property
+    def neighbours(self) -> Neighbours:
+        return self.parts[0].neighbours
+
     def _fields(self) -> dict[str, object]:
         return {"weights": list(self.weights), "parts": [part.describe() for part in self.parts]}
 
@@ -147,10 +171,17 @@ class Mixture(Cost):
 
 @dataclass(frozen=True)
 class Parallel(Cost):
-    """Each of these on its own part of the records; made by :func:`parallel`."""
+    """Each of these on its own part of the records, or any one of them; made by :func:`parallel` and :func:`worst`."""
 
     kind: ClassVar[str] = "parallel"
     parts: tuple[Cost, ...]
+
+    def __post_init__(self) -> None:
+        same_relation(self.kind, *self.parts)
+
+    @property
+    def neighbours(self) -> Neighbours:
+        return self.parts[0].neighbours
 
     def _fields(self) -> dict[str, object]:
         return {"parts": [part.describe() for part in self.parts]}
@@ -186,10 +217,10 @@ def compose(*costs: Cost) -> Cost:
     """The cost of releasing all of these, computed on the same records."""
     if not costs:
         raise InvalidInput("'compose' needs at least one cost; got none.")
+    same_relation("compose", *(check_cost("costs", cost) for cost in costs))
     flat: list[Cost] = []
     for cost in costs:
-        checked = check_cost("costs", cost)
-        flat.extend(checked.parts if isinstance(checked, Compose) else [checked])
+        flat.extend(cost.parts if isinstance(cost, Compose) else [cost])
     paid = [cost for cost in flat if not is_free(cost)]
     steps: Counter[tuple[float, float]] = Counter()
     rest: list[Cost] = []
@@ -211,6 +242,7 @@ def mixture(weighted: Iterable[tuple[float, Cost]]) -> Cost:
     total = math.fsum(w for w, _ in items)
     if not items or abs(total - 1.0) > 1e-9:
         raise InvalidInput(f"The weights of a mixture are probabilities and must sum to 1; got {total:g}.")
+    same_relation("mixture", *(c for _, c in items))
     gathered: dict[Cost, float] = {}
     for w, c in items:
         gathered[c] = gathered.get(c, 0.0) + w
@@ -223,9 +255,52 @@ def mixture(weighted: Iterable[tuple[float, Cost]]) -> Cost:
 def parallel(*costs: Cost) -> Cost:
     """The cost of mechanisms on disjoint parts of the data: the pointwise maximum.
 
-    Which part a record belongs to must depend on that record alone (or on an independent coin).
+    Which part a record belongs to must depend on that record alone (or on an independent coin). It is a theorem about
+    one record added or removed: one that is replaced may leave its part for another, and both change.
+
+    Args:
+        costs: at least one.
+
+    Returns:
+        The largest of them at every epsilon.
+
+    Raises:
+        InvalidInput: none was given, or they are about other neighbours.
+
+    Examples:
+        >>> parallel(Gaussian(1.0), Gaussian(2.0)).epsilon(1e-5) == Gaussian(1.0).epsilon(1e-5)
+        True
     """
     if not costs:
         raise InvalidInput("'parallel' needs at least one cost; got none.")
+    checked = [check_cost("costs", cost) for cost in costs]
+    same_relation("parallel", *checked)
+    if len(checked) > 1:
+        instead = "A change of several parts is not one of them: put the parts together first, then convert the whole."
+        only_added_or_removed("parallel", checked[0], instead)
+    return worst(*checked)
+
+
+def worst(*costs: Cost) -> Cost:
+    """The cost of one mechanism of which it is only known that it is one of these: the pointwise maximum.
+
+    Unlike :func:`parallel` this holds under every relation, since one of them alone sees the data.
+
+    Args:
+        costs: at least one, all under the same relation.
+
+    Returns:
+        The largest of them at every epsilon.
+
+    Raises:
+        InvalidInput: none was given, or they are about different neighbours.
+
+    Examples:
+        >>> worst(Gaussian(1.0), Gaussian(2.0)).epsilon(1e-5) == Gaussian(1.0).epsilon(1e-5)
+        True
+    """
+    if not costs:
+        raise InvalidInput("'worst' needs at least one cost; got none.")
     distinct = tuple(dict.fromkeys(check_cost("costs", cost) for cost in costs))
+    same_relation("worst", *distinct)
     return distinct[0] if len(distinct) == 1 else Parallel(distinct)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import ClassVar
 
@@ -20,10 +20,20 @@ import numpy as np
 from dptune._codec import register_family
 from dptune._validate import real
 from dptune.accounting._polygon import coarse_losses, outer_polygon, refine
+from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours, neighbours_from_text
 from dptune.accounting.profiles import Array, Pair, solve
 from dptune.errors import InvalidInput
 
-__all__ = ["Cost", "cost_from_json", "lower_pair", "operand", "profile"]
+__all__ = [
+    "Cost",
+    "completed",
+    "cost_from_json",
+    "lower_pair",
+    "only_added_or_removed",
+    "operand",
+    "profile",
+    "same_relation",
+]
 
 _KINDS: dict[str, Callable[[dict[str, object]], Cost]] = {}
 
@@ -39,6 +49,11 @@ class Cost(ABC):
             _KINDS[cls.kind] = cls._from_fields
 
     # What a kind of cost must say.
+
+    @property
+    @abstractmethod
+    def neighbours(self) -> Neighbours:
+        """Which data sets the profile compares: what this cost is a guarantee about."""
 
     @abstractmethod
     def _profile(self) -> Pair:
@@ -104,7 +119,7 @@ class Cost(ABC):
 
     def describe(self) -> dict[str, object]:
         """The description as plain values."""
-        return {"cost": self.kind, **self._fields()}
+        return {"cost": self.kind, "neighbours": str(self.neighbours), **self._fields()}
 
 
 def larger_epsilon(pair: Pair, delta: float) -> float:
@@ -161,11 +176,86 @@ def cost_from_json(text: str | dict[str, object]) -> Cost:
     if not isinstance(data, dict) or data.get("cost") not in _KINDS:
         known = ", ".join(sorted(_KINDS))
         raise InvalidInput(f"Not a cost: expected an object whose 'cost' is one of {known}; got {str(data)[:80]}.")
-    fields = {key: value for key, value in data.items() if key != "cost"}
+    # Files that were written before the key existed hold costs of one record added or removed.
+    relation = neighbours_from_text(data.get("neighbours", str(ADDED_OR_REMOVED)))
+    fields = {key: value for key, value in data.items() if key != "cost"} | {"neighbours": relation}
     try:
-        return _KINDS[str(data["cost"])](fields)
+        made = _KINDS[str(data["cost"])](fields)
     except (KeyError, TypeError, AttributeError) as error:
         raise InvalidInput(f"Not a cost: the fields of {data['cost']!r} are wrong ({error}).") from None
+    if made.neighbours != relation:
+        raise InvalidInput(f"Not a cost: it says '{relation}', but its parts are about '{made.neighbours}'.")
+    return made
+
+
+def completed(data: object) -> object:
+    """Stored values whose costs all name their relation, as :meth:`Cost.describe` writes them now.
+
+    Args:
+        data: parsed JSON of any depth.
+
+    Returns:
+        The same values; costs that do not say it are about one record added or removed.
+
+    Examples:
+        >>> completed({"cost": "pure", "epsilon": 1.0})
+        {'neighbours': 'one record added or removed', 'cost': 'pure', 'epsilon': 1.0}
+    """
+    if isinstance(data, list):
+        return [completed(item) for item in data]
+    if not isinstance(data, Mapping):
+        return data
+    whole = {key: completed(value) for key, value in data.items()}
+    kind = data.get("cost")
+    return {"neighbours": str(ADDED_OR_REMOVED), **whole} if isinstance(kind, str) and kind in _KINDS else whole
+
+
+def same_relation(operation: str, *costs: Cost) -> Neighbours:
+    """The relation that all of these costs share.
+
+    Args:
+        operation: what is about to be done with them, for the refusal.
+        costs: at least one.
+
+    Returns:
+        The relation.
+
+    Raises:
+        InvalidInput: they are about different neighbours.
+
+    Examples:
+        >>> from dptune.accounting import Gaussian, PureDp
+        >>> print(same_relation("compose", Gaussian(1.0), PureDp(0.5)))
+        one record added or removed
+    """
+    found = dict.fromkeys(cost.neighbours for cost in costs)
+    if len(found) > 1:
+        raise InvalidInput(
+            f"'{operation}' cannot mix neighbouring relations: got {' and '.join(f'{one!s}' for one in found)}. "
+            "Convert the costs to one relation first (replaced, grouped, within_client)."
+        )
+    return next(iter(found))
+
+
+def only_added_or_removed(operation: str, cost: Cost, instead: str) -> None:
+    """Refuse a cost under a relation for which an operation has no theorem.
+
+    Args:
+        operation: what is about to be done with the cost, for the refusal.
+        cost: what it is to be done with.
+        instead: what to do.
+
+    Raises:
+        InvalidInput: the relation is not that of one record added or removed.
+
+    Examples:
+        >>> from dptune.accounting import Gaussian
+        >>> only_added_or_removed("subsample", Gaussian(1.0), "convert later")
+    """
+    if cost.neighbours != ADDED_OR_REMOVED:
+        raise InvalidInput(
+            f"'{operation}' is proven for one record added or removed; got a cost for '{cost.neighbours}'. {instead}"
+        )
 
 
 def is_free(cost: Cost) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from dptune._validate import real
 from dptune.accounting._convex import joined
 from dptune.accounting.cost import Cost
+from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours, check_relation
 from dptune.accounting.profiles import TINY, Array, Pair, TableHalf, gaussian_pair
 from dptune.errors import InvalidInput
 
@@ -48,8 +49,10 @@ class RenyiLine(Cost):
     kind: ClassVar[str] = "renyi-line"
     slope: float
     orders: tuple[float, ...]
+    neighbours: Neighbours = field(default=ADDED_OR_REMOVED, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
+        check_relation(self.neighbours)
         hint = "A Gaussian mechanism with noise multiplier s has the slope 1 / (2 s^2)."
         object.__setattr__(self, "slope", real("slope", self.slope, 1e-12, 200, hint=hint))
         if isinstance(self.orders, str) or not isinstance(self.orders, Sequence) or not self.orders:
@@ -67,7 +70,7 @@ class RenyiLine(Cost):
         slope, orders = fields["slope"], fields["orders"]
         if not isinstance(orders, list):
             raise TypeError("'orders' is no list")
-        return cls(slope, tuple(orders))  # type: ignore[arg-type]  # checked on construction
+        return cls(slope, tuple(orders), neighbours=fields["neighbours"])  # type: ignore[arg-type]  # checked on construction
 
     def _deltas(self, e: Array) -> Array:
         """The least conversion at each loss (``docs/theorems/line.md``)."""

@@ -1,13 +1,13 @@
 """The building blocks: mechanisms whose profile is known exactly, or as a loss distribution.
 
-Noise is always relative to the sensitivity of the query under adding or removing one record. See
-``docs/theorems/mechanisms.md``.
+Noise is always relative to the sensitivity of the query under the mechanism's neighbouring relation, ``neighbours``:
+one record added or removed, unless another is given. See ``docs/theorems/mechanisms.md`` and ``relations.md``.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from typing import ClassVar, Self
 
 import numpy as np
@@ -16,7 +16,8 @@ from dptune._validate import integer, real
 from dptune.accounting._pld import compose_pairs
 from dptune.accounting._subsampled import subsampled
 from dptune.accounting.atoms import pair_from_atoms
-from dptune.accounting.cost import Cost
+from dptune.accounting.cost import Cost, only_added_or_removed
+from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours, check_relation
 from dptune.accounting.profiles import LaplaceHalf, Pair, TableHalf, gaussian_pair
 
 __all__ = ["DiscreteGaussian", "DpSgd", "Gaussian", "Gdp", "Laplace", "PureDp"]
@@ -30,15 +31,21 @@ def _noise(value: object) -> float:
     return real("noise_multiplier", value, 0.05, 1e6, hint=hint)
 
 
+@dataclass(frozen=True)
 class _Leaf(Cost):
     """Costs with plain fields, and an exact profile unless they say otherwise."""
 
+    neighbours: Neighbours = field(default=ADDED_OR_REMOVED, kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        check_relation(self.neighbours)
+
     def _fields(self) -> dict[str, object]:
-        return asdict(self)  # type: ignore[call-overload, no-any-return]  # every leaf is a dataclass
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "neighbours"}
 
     @classmethod
     def _from_fields(cls, fields: dict[str, object]) -> Self:
-        return cls(**fields)
+        return cls(**fields)  # type: ignore[arg-type]  # checked on construction
 
     def _lower(self, delta: float) -> Pair:
         del delta
@@ -53,6 +60,7 @@ class Gdp(_Leaf):
     mu: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "mu", real("mu", self.mu, 1e-6, 20, hint="mu is 1 / noise multiplier."))
 
     def _profile(self) -> Pair:
@@ -74,6 +82,7 @@ class Gaussian(_Leaf):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
 
     @property
@@ -99,6 +108,7 @@ class Laplace(_Leaf):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
 
     def _profile(self) -> Pair:
@@ -119,8 +129,9 @@ class PureDp(_Leaf):
     kind: ClassVar[str] = "pure"
     pure_epsilon: float
 
-    def __init__(self, epsilon: float) -> None:
+    def __init__(self, epsilon: float, *, neighbours: Neighbours = ADDED_OR_REMOVED) -> None:
         object.__setattr__(self, "pure_epsilon", real("epsilon", epsilon, 0, 500))
+        object.__setattr__(self, "neighbours", check_relation(neighbours))
 
     def _fields(self) -> dict[str, object]:
         return {"epsilon": self.pure_epsilon}
@@ -152,6 +163,7 @@ class DiscreteGaussian(_Leaf):
     sensitivity: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         shift = integer("sensitivity", self.sensitivity, 1, 10**6)
         hint = "It is the parameter of the discrete Gaussian, at least 0.05 times the sensitivity."
         object.__setattr__(self, "sensitivity", shift)
@@ -188,6 +200,7 @@ class DpSgd(_Leaf):
     steps: int
 
     def __post_init__(self) -> None:
+        only_added_or_removed("DpSgd", self, "Convert it: replaced(DpSgd(...)) or grouped(DpSgd(...), k).")
         hint = "It is the expected batch size divided by the number of records."
         object.__setattr__(
             self, "sampling_rate", real("sampling_rate", self.sampling_rate, 0, 1, low_open=True, hint=hint)

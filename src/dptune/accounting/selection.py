@@ -20,6 +20,7 @@ from dptune.accounting.combination import Compose, Parallel, check_cost
 from dptune.accounting.cost import Cost, cost_from_json, lower_pair, operand, profile
 from dptune.accounting.lines import RenyiLine
 from dptune.accounting.mechanisms import DpSgd
+from dptune.accounting.neighbours import Neighbours
 from dptune.accounting.profiles import Half, Pair
 from dptune.accounting.runs import NegativeBinomial, Poisson, Runs, runs_from_json
 from dptune.accounting.selected import Certificate, certify, selected_half, tabulate
@@ -39,6 +40,10 @@ class Select(Cost):
     base: Cost
     runs: Runs
     density: tuple[float, float] = (1.0, 1.0)
+
+    @property
+    def neighbours(self) -> Neighbours:
+        return self.base.neighbours  # the theorem compares any two data sets on which the base's pair holds
 
     def _fields(self) -> dict[str, object]:
         return {"base": self.base.describe(), "runs": self.runs.describe(), "density": list(self.density)}

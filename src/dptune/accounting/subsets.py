@@ -18,12 +18,18 @@ from dptune.accounting._disjoint import disjoint_pair
 from dptune.accounting._pld import grid_below
 from dptune.accounting._subsampled import subsampled
 from dptune.accounting.combination import certified, check_cost
-from dptune.accounting.cost import Cost, cost_from_json, lower_pair, operand, profile
+from dptune.accounting.cost import Cost, cost_from_json, lower_pair, only_added_or_removed, operand, profile
 from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp
+from dptune.accounting.neighbours import Neighbours
 from dptune.accounting.profiles import Pair
 from dptune.accounting.selected import tabulate
 
 __all__ = ["Disjoint", "Subsample", "disjoint", "subsample"]
+
+_INSTEAD = (
+    "Sample first and convert the whole afterwards (replaced, grouped); sampling a fixed number of clients, or whole "
+    "groups, is given no amplification."
+)
 
 
 def _child(fields: dict[str, object], key: str) -> Cost:
@@ -45,6 +51,13 @@ class Subsample(Cost):
     kind: ClassVar[str] = "subsample"
     inner: Cost
     rate: float
+
+    def __post_init__(self) -> None:
+        only_added_or_removed("subsample", self.inner, _INSTEAD)
+
+    @property
+    def neighbours(self) -> Neighbours:
+        return self.inner.neighbours
 
     def _fields(self) -> dict[str, object]:
         return {"inner": self.inner.describe(), "rate": self.rate}
@@ -75,6 +88,14 @@ class Disjoint(Cost):
     base: Cost
     rate: float
 
+    def __post_init__(self) -> None:
+        only_added_or_removed("disjoint", self.tune, _INSTEAD)
+        only_added_or_removed("disjoint", self.base, _INSTEAD)
+
+    @property
+    def neighbours(self) -> Neighbours:
+        return self.base.neighbours
+
     def _fields(self) -> dict[str, object]:
         return {"tune": self.tune.describe(), "base": self.base.describe(), "rate": self.rate}
 
@@ -103,7 +124,7 @@ class Disjoint(Cost):
 
 def subsample(cost: Cost, rate: float) -> Cost:
     """The cost of running a mechanism on a Poisson subsample that includes each record with probability ``rate``."""
-    check_cost("cost", cost)
+    only_added_or_removed("subsample", check_cost("cost", cost), _INSTEAD)
     q = real("rate", rate, 0, 1, low_open=True, hint="It is the probability that a record is in the sample.")
     if q == 1.0:
         return cost
@@ -121,8 +142,8 @@ def disjoint(tune: Cost, base: Cost, rate: float) -> Cost:
 
     ``base`` must dominate the final training for every outcome of the tuning, warm starts included.
     """
-    check_cost("tune", tune)
-    check_cost("base", base)
+    only_added_or_removed("disjoint", check_cost("tune", tune), _INSTEAD)
+    only_added_or_removed("disjoint", check_cost("base", base), _INSTEAD)
     q = real("rate", rate, 0, 1, hint="It is the probability that a record is used for tuning.")
     if q == 0.0:
         return base

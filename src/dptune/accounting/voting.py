@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import ClassVar, Self
 
@@ -21,6 +21,7 @@ from dptune.accounting._pld import compose_pairs
 from dptune.accounting.atoms import pair_from_atoms
 from dptune.accounting.cost import Cost
 from dptune.accounting.mechanisms import Gdp
+from dptune.accounting.neighbours import ADDED_OR_REMOVED, CLIENT_REPLACED, Neighbours
 from dptune.accounting.profiles import Array, GaussianHalf, Pair
 from dptune.errors import BudgetExceeded, InvalidInput
 
@@ -56,7 +57,7 @@ def vote_sensitivity(candidates: int, votes: int, *, exactly: bool = True) -> fl
 def continuous_vote(candidates: int, votes: int, sigma: float, *, exactly: bool = True) -> Gdp:
     """The vote with one continuous Gaussian of standard deviation sigma on every coordinate of the sum."""
     scale = real("sigma", sigma, 1e-3, 1e9)
-    return Gdp(vote_sensitivity(candidates, votes, exactly=exactly) / scale)
+    return Gdp(vote_sensitivity(candidates, votes, exactly=exactly) / scale, neighbours=CLIENT_REPLACED)
 
 
 def votes_sigma(epsilon: float, delta: float, *, candidates: int, votes: int, exactly: bool = True) -> float:
@@ -110,6 +111,7 @@ class RingVote(Cost):
     ``shares`` honest clients, summed in a ring; exactly ``votes`` votes a client, one client replaced.
 
     ``sigma`` is in scaled units: a client that owes sigma_i to the unscaled vote adds scale * sigma_i.
+    :func:`~dptune.accounting.relations.within_client` makes it a guarantee about one record of a client.
     """
 
     kind: ClassVar[str] = "ring-vote"
@@ -118,8 +120,14 @@ class RingVote(Cost):
     scale: int
     sigma: float
     shares: int
+    neighbours: Neighbours = field(default=CLIENT_REPLACED, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
+        if self.neighbours not in (CLIENT_REPLACED, ADDED_OR_REMOVED):
+            raise InvalidInput(
+                f"A vote is priced for one client replaced, which covers one record added or removed; got "
+                f"'{self.neighbours}'. Convert it: within_client(...) or grouped(..., k)."
+            )
         _changed(self.candidates, self.votes, True)
         object.__setattr__(self, "scale", integer("scale", self.scale, 1, 10**6))
         object.__setattr__(self, "sigma", real("sigma", self.sigma, 0.05, 1e5))
@@ -147,11 +155,11 @@ class RingVote(Cost):
         return compose_pairs([(self._coordinate(0.0), _changed(self.candidates, self.votes, True))], upper=False)
 
     def _fields(self) -> dict[str, object]:
-        return asdict(self)
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "neighbours"}
 
     @classmethod
-    def _from_fields(cls, fields: dict[str, object]) -> Self:
-        return cls(**fields)  # type: ignore[arg-type]  # checked in __post_init__
+    def _from_fields(cls, given: dict[str, object]) -> Self:
+        return cls(**given)  # type: ignore[arg-type]  # checked in __post_init__
 
 
 def _scales() -> Iterator[int]:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from dptune.accounting import ADDED_OR_REMOVED
 from dptune.cli._output import number, print_json, print_rows
 from dptune.ledgers import Charge, Ledger, Status
 from dptune.sealed.compare import Comparison, compare_release
@@ -120,11 +121,18 @@ def add(
     epsilon: Annotated[float, typer.Option(help="Lifetime budget of the data set.")],
     delta: Annotated[float, typer.Option(help="Its delta, for example 1e-5.")],
     unit: Annotated[str, typer.Option(help="What one neighbour differs by: record, patient, user.")] = "record",
+    most_records: Annotated[
+        int, typer.Option(help="The largest number of records that one unit has; every charge must pay for so many.")
+    ] = 1,
     as_json: _Json = False,
 ) -> None:
     """Add a data set with its lifetime budget; makes the ledger if it is not there."""
-    status = Ledger.create(file).add(dataset, epsilon, delta, unit)
+    relation = ADDED_OR_REMOVED.group(most_records)
+    status = Ledger.create(file).add(dataset, epsilon, delta, unit, relation)
     if as_json:
         print_json(dataclasses.asdict(status))
         return
     print(f"{dataset}: epsilon {epsilon:g}, delta {delta:g} for each {unit}, in {file.name}.")
+    assumed = relation.unit_assumption(unit)
+    if assumed is not None:
+        print(f"Statements will say: {assumed}")

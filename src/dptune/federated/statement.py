@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dptune.accounting.neighbours import neighbours_from_text
 from dptune.federated.graph import topology
 from dptune.federated.vote_plan import Candidate, VotePlan
 
@@ -39,6 +40,8 @@ class VoteStatement:
     split_view_safe: bool
     complete_graph: bool
     session: str
+    neighbours: str
+    """What the guarantee is about, as the vote's cost says it."""
 
     @classmethod
     def of(cls, plan: VotePlan, *, contributed: int, mode: str, session: bytes) -> VoteStatement:
@@ -58,6 +61,7 @@ class VoteStatement:
             split_view_safe=shape.split_view_safe,
             complete_graph=shape.complete,
             session=session.hex(),
+            neighbours=str(plan.neighbours),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -70,10 +74,11 @@ class VoteStatement:
             if self.mode == "roster"
             else "OPEN MODE: the server relayed the keys and could have relayed its own, or invented clients"
         )
+        changed = neighbours_from_text(self.neighbours).phrase(verb="gerund")
         return (
             f"One vote of {self.contributed} of {self.clients} clients, {self.votes} votes each on "
             f"{self.candidates} "
-            f"candidates. Replacing all data of one client changes the law of everything revealed by at most "
+            f"candidates. {changed.capitalize()} changes the law of everything revealed by at most "
             f"epsilon = {self.epsilon:.4g} at delta = {self.delta:g} (budget {self.stated_epsilon:g}). "
             "Holds against "
             f"an honest-but-curious server with up to {self.colluding} colluding clients; {trust}."

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from dptune import _validate
+from dptune.accounting import Neighbours
 from dptune.accounting.voting import RingVote, calibrate_vote
 from dptune.errors import InvalidInput
 from dptune.federated.errors import ProtocolError
@@ -126,11 +127,19 @@ class VotePlan:
             vote.sigma,
         )
 
+    def cost(self, contributors: int | None = None) -> RingVote:
+        """Return the exact cost when this many clients added noise (by default: the fewest allowed)."""
+        alive = topology(self.clients, self.dropout, self.colluding).minimum if contributors is None else contributors
+        return RingVote(self.candidates, self.votes, self.scale, self.sigma, alive - self.colluding)
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """What the vote's guarantee is about: that of its cost."""
+        return self.cost().neighbours
+
     def spent(self, contributors: int | None = None) -> float:
         """Return the exact epsilon when this many clients added noise (by default: the fewest allowed)."""
-        alive = topology(self.clients, self.dropout, self.colluding).minimum if contributors is None else contributors
-        vote = RingVote(self.candidates, self.votes, self.scale, self.sigma, alive - self.colluding)
-        return _epsilon(vote, self.delta)
+        return _epsilon(self.cost(contributors), self.delta)
 
     def check_account(self) -> None:
         """Refuse a plan whose noise does not pay for its epsilon."""

@@ -10,8 +10,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from dptune.accounting import Cost, compose, cost_from_json
+from dptune.accounting import ADDED_OR_REMOVED, Cost, Neighbours, compose, cost_from_json
 from dptune.accounting.filter import Curve, Filter, curve_from_json, filter_from_json
+from dptune.accounting.neighbours import neighbours_from_text
 from dptune.errors import Corrupt, InvalidInput
 from dptune.ledgers.entries import Entry, account_key, record
 
@@ -48,6 +49,7 @@ class _Check:
     def __init__(self) -> None:
         self.state: dict[str, Any] = {}
         self._rules: dict[str, Filter] = {}
+        self._relations: dict[str, Neighbours] = {}
         self._sums: dict[str, Curve] = {}
         self._charged: dict[str, tuple[str, int]] = {}
         self._claimed: dict[str, list[int | None]] = {}
@@ -60,6 +62,7 @@ class _Check:
             if account_key(body["dataset"]) in self.state:
                 raise Corrupt(f"Entry {entry.number} of the ledger opens {body['dataset']!r} a second time.")
             self._rules[body["dataset"]] = filter_from_json(body["filter"])
+            self._relations[body["dataset"]] = neighbours_from_text(body.get("neighbours", str(ADDED_OR_REMOVED)))
         elif body["kind"] == "charge":
             self._charge(entry)
         elif body["kind"] == "claim":
@@ -74,7 +77,13 @@ class _Check:
         for cost in costs:
             key = (dataset, json.dumps(cost, sort_keys=True))
             if key not in self._curves:
-                self._curves[key] = rule.curve(cost_from_json(cost))
+                made = cost_from_json(cost)
+                if made.neighbours != self._relations[dataset]:
+                    raise Corrupt(
+                        f"The ledger charges {dataset!r}, which is about '{self._relations[dataset]}', with a cost for "
+                        f"'{made.neighbours}'."
+                    )
+                self._curves[key] = rule.curve(made)
             total = total + self._curves[key]
         return total
 

@@ -64,6 +64,8 @@ def record(state: MutableMapping[str, Any], entry: Entry) -> None:
             "rule": "open",
             "total": None,
             "last": place,
+            # Entries of older versions do not say it, and neither does the state that was sealed with them.
+            **({"neighbours": body["neighbours"]} if "neighbours" in body else {}),
         }
     elif body["kind"] == "charge":
         _record_charge(state, body, place)

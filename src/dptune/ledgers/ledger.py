@@ -16,8 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dptune.accounting import Cost, compose, cost_from_json
+from dptune.accounting import ADDED_OR_REMOVED, Cost, Neighbours, compose, cost_from_json
 from dptune.accounting.filter import Curve, Filter, curve_from_json, filter_from_json
+from dptune.accounting.neighbours import check_relation, neighbours_from_text
 from dptune.errors import BudgetExceeded, Corrupt, InvalidInput
 from dptune.ledgers._chain import Chain, Transaction
 from dptune.ledgers._verify import verify_entries
@@ -71,6 +72,7 @@ class Status:
     spent: float  # an epsilon that covers all charges at the budget's delta
     left: float  # the epsilon of the largest Gaussian-shaped charge that would still be admitted
     rule: str
+    neighbours: str = str(ADDED_OR_REMOVED)  # what every charge must be a guarantee about
 
 
 @dataclass(frozen=True)
@@ -149,12 +151,49 @@ class Ledger:
 
         return Chain(path).rebuild(judge)
 
-    def add(self, dataset: str, epsilon: float, delta: float, unit: str = "record") -> Status:
-        """Open a data set with its lifetime budget. A budget cannot be changed afterwards."""
-        rule = Filter.of(epsilon, delta)
+    def add(
+        self,
+        dataset: str,
+        epsilon: float,
+        delta: float,
+        unit: str = "record",
+        neighbours: Neighbours = ADDED_OR_REMOVED,
+    ) -> Status:
+        """Open a data set with its lifetime budget, which cannot be changed afterwards.
+
+        Args:
+            dataset: its name.
+            epsilon: the most that may ever be spent on it.
+            delta: the delta at which that is counted.
+            unit: what is protected, in the custodian's words: record, patient, user.
+            neighbours: the relation of every charge. A unit with at most k records is ``ADDED_OR_REMOVED.group(k)``;
+                where it is left out, statements say that one record for each unit is assumed.
+
+        Returns:
+            Where the budget stands.
+
+        Raises:
+            InvalidInput: the ledger has this data set already, or an argument is not acceptable.
+
+        Examples:
+            >>> import tempfile
+            >>> folder = tempfile.TemporaryDirectory()
+            >>> book = Ledger.create(f"{folder.name}/hospital.ledger")
+            >>> book.add("icu", 3, 1e-5, "patient", ADDED_OR_REMOVED.group(5)).neighbours
+            'at most 5 records added or removed'
+            >>> folder.cleanup()
+        """
+        rule, relation = Filter.of(epsilon, delta), check_relation(neighbours)
         name = _name("A data set's name", dataset)
         unit = _name("The unit of privacy", unit)
-        body = {"kind": "dataset", "dataset": name, "unit": unit, "filter": rule.describe(), "time": _now()}
+        body = {
+            "kind": "dataset",
+            "dataset": name,
+            "unit": unit,
+            "neighbours": str(relation),
+            "filter": rule.describe(),
+            "time": _now(),
+        }
         with self._chain.transaction(write=True) as chain:
             if account_key(name) in chain.state:
                 raise InvalidInput(
@@ -182,7 +221,10 @@ class Ledger:
             raise InvalidInput(f"'cost' must be a cost, or several; got {cost!r}.")
         name = secrets.token_hex(16) if charge is None else _name("A charge's name", charge)
         with self._chain.transaction() as reader:
-            rule = _account(reader, dataset).rule
+            opened = _account(reader, dataset)
+        for one in costs:
+            opened.check_relation(one)
+        rule = opened.rule
         curve = rule.nothing
         for one in costs:  # outside the transaction, as is the next line: they may take a second
             curve = curve + rule.curve(one)
@@ -216,7 +258,7 @@ class Ledger:
     def _again(self, entry: Entry, dataset: str, costs: tuple[Cost, ...], purpose: Purpose | None) -> Receipt:
         stored = entry.body.get("purpose")
         other = stored is not None and purpose is not None and stored["signer"] != purpose.signer
-        if other or entry.body["dataset"] != dataset or entry.body["costs"] != [one.describe() for one in costs]:
+        if other or entry.body["dataset"] != dataset or _costs_of(entry) != list(costs):
             raise Corrupt(
                 f"The charge {entry.body['charge'][:12]} is in the ledger with other costs; use a new run folder."
             )
@@ -226,11 +268,11 @@ class Ledger:
         """Use a charge that was committed earlier for a run. Each of its costs serves one run."""
         with self._chain.transaction(write=True) as chain:
             found = _find_charge(chain, charge)
-            if found is None or found.body["dataset"] != dataset or cost.describe() not in found.body["costs"]:
+            if found is None or found.body["dataset"] != dataset or cost not in _costs_of(found):
                 raise InvalidInput(f"The ledger has no charge {charge!r} with this plan's cost for {dataset!r}.")
             claims = chain.state.get(claims_key(charge), [])
             if all(claim[0] != run for claim in claims):
-                free = _free_cost(found.body["costs"], cost.describe(), [claim[1] for claim in claims])
+                free = _free_cost(_costs_of(found), cost, [claim[1] for claim in claims])
                 if free is None:
                     raise InvalidInput(f"The charge {charge!r} was used by another run; nothing was charged.")
                 noted = None if purpose is None else asdict(purpose)
@@ -256,6 +298,29 @@ class Ledger:
         with self._chain.transaction() as chain:
             account = _account(chain, dataset)
         return (account.rule.epsilon, account.rule.delta), account.unit
+
+    def check_relation(self, dataset: str, cost: Cost) -> None:
+        """Refuse a cost that is not a guarantee about this data set's neighbours; nothing is charged.
+
+        Args:
+            dataset: its name.
+            cost: what would be charged.
+
+        Raises:
+            InvalidInput: the relations differ, or the ledger has no such data set.
+
+        Examples:
+            >>> import tempfile
+            >>> from dptune.accounting import PureDp
+            >>> folder = tempfile.TemporaryDirectory()
+            >>> book = Ledger.create(f"{folder.name}/hospital.ledger")
+            >>> _ = book.add("icu", 3, 1e-5)
+            >>> book.check_relation("icu", PureDp(0.1))
+            >>> folder.cleanup()
+        """
+        with self._chain.transaction() as chain:
+            account = _account(chain, dataset)
+        account.check_relation(cost)
 
     def status(self, dataset: str) -> Status:
         """What was spent on a data set, and what is left."""
@@ -323,12 +388,22 @@ class _Account:
 
     dataset: str
     unit: str
+    neighbours: Neighbours
     rule: Filter
     charges: int
     spent: Curve
     how: str
     total: float | None  # None in entries of older versions
     last: Entry
+
+    def check_relation(self, cost: Cost) -> None:
+        """Refuse a cost under another relation: sums of both would be a guarantee about neither."""
+        if cost.neighbours != self.neighbours:
+            raise InvalidInput(
+                f"The data set {self.dataset!r} is protected for '{self.neighbours}'; this charge is for "
+                f"'{cost.neighbours}'. Plan with Budget(epsilon, delta, neighbours) of the data set; nothing was "
+                "charged."
+            )
 
     def admission(self, spent: Curve, exact: float) -> str | None:
         """The rule that admits a sum, or None; exact composition is for the charge that opens the account alone."""
@@ -353,7 +428,8 @@ class _Account:
     def status(self) -> Status:
         rule = self.rule
         spent, left = self.covered(), self.left()
-        return Status(self.dataset, self.unit, rule.epsilon, rule.delta, self.charges, spent, left, self.how)
+        figures = rule.epsilon, rule.delta, self.charges, spent, left
+        return Status(self.dataset, self.unit, *figures, self.how, str(self.neighbours))
 
     def refusal(self, asked: float) -> BudgetExceeded:
         rule = self.rule
@@ -376,12 +452,18 @@ def _account(chain: Transaction, dataset: str) -> _Account:
     rule = filter_from_json(found["filter"])
     spent = rule.nothing if found["spent"] is None else curve_from_json(found["spent"])
     last = chain.entry(*found["last"])
-    return _Account(name, found["unit"], rule, found["charges"], spent, found["rule"], found["total"], last)
+    relation = neighbours_from_text(found.get("neighbours", str(ADDED_OR_REMOVED)))
+    return _Account(name, found["unit"], relation, rule, found["charges"], spent, found["rule"], found["total"], last)
 
 
 def _find_charge(chain: Transaction, charge: str) -> Entry | None:
     place = chain.state.get(charge_key(charge))
     return None if place is None else chain.entry(*place)
+
+
+def _costs_of(entry: Entry) -> list[Cost]:
+    """The costs of a charge; as values, since older versions wrote fewer fields."""
+    return [cost_from_json(cost) for cost in entry.body["costs"]]
 
 
 def _receipt(entry: Entry) -> Receipt:
@@ -400,7 +482,7 @@ def _refuse_other_name(chain: Transaction, dataset: str, fingerprint: str | None
             )
 
 
-def _free_cost(costs: list[Any], wanted: dict[str, object], used: list[int | None]) -> int | None:
+def _free_cost(costs: list[Cost], wanted: Cost, used: list[int | None]) -> int | None:
     """Which of a charge's costs a run may use; claims of older versions do not say which they used."""
     if None in used:
         return None if len(used) >= costs.count(wanted) else costs.index(wanted)

@@ -89,8 +89,8 @@ class NaivePlan(_ListedPlan):
     def cost(self) -> Cost:
         trained, validation = self.paid(self.training.base.over(self.space)), self.validation
         if validation is None:
-            return trained
-        return parallel(trained, self.paid(_held(validation.cost, len(self.offered))))
+            return self.budget.covering(trained)
+        return self.budget.covering(parallel(trained, self.paid(_held(validation.cost, len(self.offered)))))
 
     @property
     def expected_runs(self) -> float:
@@ -129,7 +129,7 @@ class GuessPlan(_ListedPlan):
 
     @cached_property
     def cost(self) -> Cost:
-        return self.training.base.over(self.space).average
+        return self.budget.covering(self.training.base.over(self.space).average)
 
     def start(self, randomness: Randomness) -> Search:
         return self._search(randomness, [draw(self.space, randomness, 0)])

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from dptune._codec import from_json, to_values
-from dptune.accounting import Cost, Runs
+from dptune.accounting import ADDED_OR_REMOVED, Cost, Runs
+from dptune.accounting.cost import completed
+from dptune.accounting.neighbours import neighbours_from_text
 from dptune.errors import InvalidInput
 from dptune.methods.budget import Budget
 from dptune.methods.trial import Params, Search
@@ -158,6 +160,7 @@ class Plan(ABC):
             "cost": self.cost.describe(),
             "epsilon": self.budget.epsilon,
             "delta": self.budget.delta,
+            "neighbours": str(self.budget.neighbours),
             "noise_multiplier": self.noise,
             "expected_runs": self.expected_runs,
             "theorem": self.theorem,
@@ -187,9 +190,10 @@ def plan_from_json(data: str | Mapping[str, Any]) -> Plan:
             another version.
     """
     try:
-        stored = json.loads(data) if isinstance(data, str) else dict(data)
+        stored = _completed(json.loads(data) if isinstance(data, str) else dict(data))
         method, settings = str(stored["method"]), dict(stored["settings"])
-        budget, default = Budget(stored["epsilon"], stored["delta"]), dict(stored["default"])
+        relation = neighbours_from_text(stored["neighbours"])
+        budget, default = Budget(stored["epsilon"], stored["delta"], relation), dict(stored["default"])
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, InvalidInput):
             raise
@@ -200,6 +204,12 @@ def plan_from_json(data: str | Mapping[str, Any]) -> Plan:
     plan = from_json(fields, _KINDS[method], "a plan with the settings of its method")
     _compare(plan, stored)
     return plan
+
+
+def _completed(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored plan with its relation; those of older versions, which do not say it, are about single records."""
+    whole = completed(stored)
+    return {"neighbours": str(ADDED_OR_REMOVED), **whole} if isinstance(whole, dict) else dict(stored)
 
 
 def _compare(plan: Plan, stored: Mapping[str, Any]) -> None:

@@ -120,7 +120,7 @@ class StoppingPlan(Plan):
 
     @property
     def cost(self) -> Cost:
-        return self.tuning.cost
+        return self.budget.covering(self.tuning.cost)
 
     @property
     def noise(self) -> float | None:

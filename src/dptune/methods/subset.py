@@ -75,8 +75,8 @@ class SubsetPlan(Plan):
         # The winner decides the final training, so its cost must hold for every candidate.
         tune, worst = self.tuning.cost, self.final.base.over(self.space).worst
         if self.train_on == "rest":
-            return disjoint(tune, worst, self.fraction)
-        return compose(subsample(tune, self.fraction), worst)
+            return self.budget.covering(disjoint(tune, worst, self.fraction))
+        return self.budget.covering(compose(subsample(tune, self.fraction), worst))
 
     @property
     def noise(self) -> float | None:

@@ -48,7 +48,9 @@ class PrivateValidation:
         """With the least noise for which choosing by the noisy counts alone stays within the budget."""
         if self.noise is not None:
             return self
-        noise = calibrate_noise(lambda level: choose(DiscreteGaussian(level)), budget.epsilon, budget.delta)
+        noise = calibrate_noise(
+            lambda level: budget.covering(choose(DiscreteGaussian(level))), budget.epsilon, budget.delta
+        )
         return PrivateValidation(self.fraction, self.denominator, noise)
 
     @property

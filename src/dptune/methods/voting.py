@@ -1,7 +1,9 @@
 """DP-Hype in one process: parts of the data vote for their best candidates; only the noisy sum decides.
 
-Every record belongs to one client, so replacing a client's vote covers changing any of its records. Exactly k votes a
-client, one discrete Gaussian on every candidate's sum, the exact account of ``RingVote`` (``docs/theorems/voting.md``).
+A vote is priced for one client replaced, the final training for one record added or removed. Every record belongs to
+one client, so ``within_client`` makes the vote a guarantee about records, too, and the two compose
+(``docs/theorems/relations.md``). Exactly k votes a client, one discrete Gaussian on every candidate's sum, the exact
+account of ``RingVote`` (``docs/theorems/voting.md``).
 Local scores and votes must never be released. Then one private training on everything.
 """
 
@@ -12,7 +14,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from dptune._validate import integer, real
-from dptune.accounting import Cost
+from dptune.accounting import Cost, within_client
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.accounting.voting import RingVote, vote_sensitivity
 from dptune.methods._machinery.search import FixedTrials
@@ -35,9 +37,9 @@ ASSUMPTIONS = (
 )
 
 
-def _noisy_vote(candidates: int, votes: int, sigma: float) -> RingVote:
-    """The cost of sums of votes to each of which one discrete Gaussian is added, as :class:`VoteSearch` does."""
-    return RingVote(candidates, votes, scale=1, sigma=sigma, shares=1)
+def _noisy_vote(candidates: int, votes: int, sigma: float) -> Cost:
+    """What sums of votes cost one record, where one discrete Gaussian is added to each, as :class:`VoteSearch` does."""
+    return within_client(RingVote(candidates, votes, scale=1, sigma=sigma, shares=1))
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,9 @@ class Vote:
         validation = validation_of(trainer, self.validation)
         p, k = len(self.candidates), integer("votes", self.votes, 1)
         least = calibrate_noise(
-            lambda level: _noisy_vote(p, k, level), self.share * budget.epsilon, self.share * budget.delta
+            lambda level: budget.covering(_noisy_vote(p, k, level)),
+            self.share * budget.epsilon,
+            self.share * budget.delta,
         )
         sigma = short_fraction(least)
         choosing = Choosing(self.candidates, self.default, self.clients, self.private, validation)

@@ -36,7 +36,7 @@ class Folder:
         self.own = not path.exists()
         book = Ledger.create(path)
         if all(one.dataset != dataset for one in book.datasets()):  # it may be there from a start that was cut off
-            book.add(dataset, plan.budget.epsilon, plan.budget.delta)
+            book.add(dataset, plan.budget.epsilon, plan.budget.delta, neighbours=plan.cost.neighbours)
         return book
 
     def clean(self) -> None:

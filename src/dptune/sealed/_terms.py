@@ -51,6 +51,11 @@ def check_run(plan: Plan, trainer: object, seed: int | None, data_is: str) -> No
         )
     if plan.guaranteed and plan.price() > plan.budget.epsilon:
         raise InvalidInput("The plan costs more than its own budget; plan again.")
+    if plan.cost.neighbours != plan.budget.neighbours:
+        raise InvalidInput(
+            f"The plan's cost is for '{plan.cost.neighbours}', its budget for '{plan.budget.neighbours}'; its method "
+            "must convert the one to the other (Budget.covering)."
+        )
 
 
 def check_name(dataset: str) -> str:

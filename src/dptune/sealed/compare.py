@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dptune.accounting import cost_from_json
+from dptune.accounting import ADDED_OR_REMOVED, cost_from_json
+from dptune.accounting.neighbours import neighbours_from_text
 from dptune.errors import Corrupt, InvalidInput
 from dptune.ledgers.entries import Entry
 from dptune.sealed._binding import digest_of, file_digest, sealed_by
@@ -117,6 +118,8 @@ def _compare_dataset(found: _Findings, details: dict[str, Any], entries: Sequenc
     budget = {key: opened["filter"][key] for key in ("epsilon", "delta")}
     found.compare("data set", details.get("dataset"), name)
     found.compare("unit", details.get("unit"), opened["unit"])
+    relation = neighbours_from_text(opened.get("neighbours", str(ADDED_OR_REMOVED)))
+    found.compare("neighbouring data sets", details.get("neighbours"), relation.phrase(opened["unit"]))
     found.compare("budget of the data set", details.get("dataset_budget"), budget)
 
 

@@ -94,7 +94,7 @@ def run(
         book = None
         if seed is None:
             book = folder.own_ledger(plan, name) if ledger is None else _ledger(ledger)
-            book.terms(name)  # an unknown data set is refused before anything is written
+            book.check_relation(name, plan.cost)  # refused before anything is written, as is an unknown data set
         mark = None if book is None else fingerprint(data, book.path)
         where = None if book is None else str(book.path.absolute())
         terms = Terms(plan, identity, charge or identity, where, name, data_is, release_at, replay, mark, job)

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from dptune.accounting import Neighbours
 from dptune.ledgers.ledger import Receipt
 from dptune.methods.plan import Plan
 
@@ -66,6 +67,18 @@ class Facts:
     seconds: tuple[float, int] | None = None  # of one training, and how many shared a worker; in a rehearsal alone
 
     @property
+    def neighbours(self) -> Neighbours:
+        """What the guarantee is about: that of the cost that was charged, never written beside it."""
+        return self.plan.cost.neighbours
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the guarantee rests on: the method's sentences, one about units where they are not records, and those
+        of every run."""
+        units = self.neighbours.unit_assumption(self.unit)
+        return (*self.plan.assumptions, *(() if units is None else (units,)), *ALWAYS)
+
+    @property
     def mode(self) -> str:
         return "rehearsal" if self.receipt is None else "sealed"
 
@@ -88,9 +101,9 @@ class Facts:
             "mode": self.mode,
             "data": self.data_is,
             "unit": self.unit,
-            "neighbours": f"add or remove one {self.unit}",
+            "neighbours": self.neighbours.phrase(self.unit),
             "theorem": self.plan.theorem,
-            "assumptions": [*self.plan.assumptions, *ALWAYS],
+            "assumptions": list(self.assumptions),
             "replay": self.replay,
             "randomness": _RANDOMNESS[self.mode],
             "noise_multiplier": self.plan.noise_multiplier,
@@ -156,7 +169,7 @@ def statement_markdown(facts: Facts) -> str:
         "|---|---|",
         f"| Data set | {facts.dataset} |",
         f"| Unit of privacy | one {facts.unit} |",
-        f"| Neighbouring data sets | differ by adding or removing one {facts.unit} |",
+        f"| Neighbouring data sets | differ by {facts.neighbours.phrase(facts.unit, 'gerund')} |",
         f"| Epsilon, delta | {_amount(facts.epsilon)}, {plan.budget.delta:g} |",
         f"| Lower certificate | {_amount(facts.epsilon_lower)} (a mechanism that this account admits really costs "
         f"that much) |",
@@ -187,6 +200,6 @@ def statement_markdown(facts: Facts) -> str:
         "## What this rests on",
         "",
     ]
-    lines += [f"* {sentence}" for sentence in (*plan.assumptions, *ALWAYS)]
+    lines += [f"* {sentence}" for sentence in facts.assumptions]
     lines += [f"* The trainer draws its randomness from the generator it is given alone: {_REPLAYS[facts.replay]}", ""]
     return "\n".join(lines)

@@ -12,7 +12,7 @@ import json
 import math
 from dataclasses import dataclass, replace
 
-from dptune.accounting import Cost, RenyiLine, mixture, parallel
+from dptune.accounting import Cost, RenyiLine, mixture, worst
 from dptune.errors import InvalidInput
 from dptune.methods._machinery.declared import NOISE
 from dptune.methods.trial import Params, Trial
@@ -79,10 +79,10 @@ class TrainingCosts:
         if self.line is not None:
             return Costs(self.line, self.line, (self.line,) * count)
         costs = self.run_costs
-        worst, weights = parallel(*costs), self._weights(space)
-        average = mixture(zip(weights, costs, strict=True)) if self.costs == "average" else worst
+        largest, weights = worst(*costs), self._weights(space)
+        average = mixture(zip(weights, costs, strict=True)) if self.costs == "average" else largest
         of = (0,) * count if self.of is None else self.of
-        return Costs(average, worst, tuple(costs[kind] for kind in of))
+        return Costs(average, largest, tuple(costs[kind] for kind in of))
 
     def _weights(self, space: Domain) -> list[float]:
         """The probability of each kind under the prior; refuses kinds that do not cover the space."""

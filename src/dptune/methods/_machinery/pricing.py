@@ -168,9 +168,13 @@ def calibrated(
     Raises:
         BudgetExceeded: no noise brings the total within the budget, or there is none to set.
     """
+
+    def price_of(costs: TrainingCosts, priced: Callable[[TrainingCosts], Cost] = total) -> Cost:
+        return budget.covering(priced(costs))
+
     if not pricing.adjustable:
         costs = pricing.at(None)
-        price = total(costs).epsilon(budget.delta)
+        price = price_of(costs).epsilon(budget.delta)
         if price > budget.epsilon:
             raise BudgetExceeded(
                 f"{what} costs epsilon {price:.4g} at delta {budget.delta:g}, more than the budget {budget.epsilon:g}, "
@@ -179,9 +183,12 @@ def calibrated(
             )
         return costs
     level = calibrate_noise(
-        lambda noise: (guide or total)(pricing.at(noise)), budget.epsilon, budget.delta, tolerance=pricing.tolerance
+        lambda noise: price_of(pricing.at(noise), guide or total),
+        budget.epsilon,
+        budget.delta,
+        tolerance=pricing.tolerance,
     )
     costs = pricing.at(level)
-    if total(costs).epsilon(budget.delta) > budget.epsilon:
+    if price_of(costs).epsilon(budget.delta) > budget.epsilon:
         raise BudgetExceeded(f"{what} could not be brought within epsilon {budget.epsilon:g}; raise the budget.")
     return costs

@@ -105,7 +105,7 @@ class ChoicePlan(Plan):
 
     @cached_property
     def cost(self) -> Cost:
-        return compose(self.choice, self.final.base.over(self.space).worst)
+        return self.budget.covering(compose(self.choice, self.final.base.over(self.space).worst))
 
     @property
     def noise(self) -> float | None:

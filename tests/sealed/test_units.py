@@ -1,0 +1,142 @@
+"""Units of privacy: what a ledger protects, what a charge is for, and what the statement says of both."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from tests.sealed.toy import DATA, Inline, ToyPlan, ToyTrainer, toy_plan
+
+from dptune.accounting import ADDED_OR_REMOVED, RECORD_REPLACED, Cost, Gdp, Neighbours, PureDp, grouped, replaced
+from dptune.accounting.filter import Filter
+from dptune.errors import Corrupt, InvalidInput
+from dptune.ledgers import Ledger
+from dptune.ledgers._verify import verify_entries
+from dptune.ledgers.entries import START, Entry, digest
+from dptune.methods.budget import Budget
+from dptune.sealed import run
+from dptune.sealed.compare import compare_release
+
+PATIENTS = ADDED_OR_REMOVED.group(5)
+
+
+@dataclass(frozen=True)
+class Forgetful(ToyPlan):
+    """The toy plan, priced for single records whatever its budget says."""
+
+    method: ClassVar[str] = "forgetful toy"
+
+    @property
+    def cost(self) -> Cost:
+        return Gdp(self.mu)
+
+
+def _plan(relation: Neighbours) -> ToyPlan:
+    return replace(toy_plan(count=2), budget=Budget(200.0, 1e-5, relation))
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Ledger:
+    return Ledger.create(tmp_path / "h.ledger")
+
+
+def test_a_charge_for_other_neighbours_is_refused_before_anything_is_charged(book: Ledger) -> None:
+    book.add("icu", 10.0, 1e-5, "patient", PATIENTS)
+    book.add("rows", 10.0, 1e-5)
+    assert book.status("icu").neighbours == "at most 5 records added or removed"
+    head = book.head
+    for dataset, cost in (
+        ("icu", PureDp(0.1)),
+        ("icu", grouped(PureDp(0.1), 4)),
+        ("rows", grouped(PureDp(0.1), 5)),
+        ("rows", replaced(PureDp(0.1))),
+    ):
+        with pytest.raises(InvalidInput, match=r"is protected for .*this charge is for .*nothing was charged"):
+            book.charge(dataset, cost)
+    with pytest.raises(InvalidInput, match="is protected for"):
+        book.charge("icu", [grouped(PureDp(0.1), 5), PureDp(0.1)])
+    assert book.head == head
+    book.charge("icu", grouped(PureDp(0.1), 5))
+    assert book.status("icu").spent >= 0.49  # five times, not once
+    book.verify()
+
+
+def test_verify_finds_a_charge_for_other_neighbours() -> None:
+    """Somebody who rewrote the whole chain would still be found out."""
+    ours = {"kind": "dataset", "dataset": "icu", "unit": "patient", "neighbours": str(RECORD_REPLACED)}
+    rule = Filter.of(10.0, 1e-5)
+    cost = Gdp(0.1)
+    curve = rule.curve(cost)
+    charge = {"kind": "charge", "dataset": "icu", "charge": "a", "costs": [cost.describe()], "curve": curve.describe()}
+    rest = {"spent": (rule.nothing + curve).describe(), "rule": "renyi", "fingerprint": None}
+    entries, last = [], START
+    bodies: list[dict[str, Any]] = [{**ours, "filter": rule.describe()}, {**charge, **rest}]
+    for number, body in enumerate(bodies):
+        last = digest(last, number, json.dumps(body))
+        entries.append(Entry(number, body, last))
+    with pytest.raises(Corrupt, match="with a cost for 'one record added or removed'"):
+        verify_entries(entries)
+    older = Entry(0, {key: value for key, value in entries[0].body.items() if key != "neighbours"}, entries[0].hash)
+    verify_entries([older, entries[1]])  # an entry that does not say it is about single records
+
+
+def test_a_run_for_other_neighbours_is_refused_before_anything_is_written(tmp_path: Path, book: Ledger) -> None:
+    book.add("icu", 10.0, 1e-5, "patient", PATIENTS)
+    with pytest.raises(InvalidInput, match="is protected for 'at most 5 records added or removed'"):
+        run(toy_plan(count=2), ToyTrainer(), DATA, ledger=book, dataset="icu", out=tmp_path / "run", executor=Inline())
+    assert not (tmp_path / "run").exists()
+    assert book.status("icu").charges == 0
+
+
+def test_a_plan_that_forgets_its_budgets_neighbours_is_refused(tmp_path: Path) -> None:
+    forgetful = Forgetful(Budget(5.0, 1e-5, PATIENTS), {"x": 0.0}, 0.5, 2, False)
+    with pytest.raises(InvalidInput, match="its method must convert the one to the other"):
+        run(forgetful, ToyTrainer(), DATA, out=tmp_path / "run", executor=Inline())
+
+
+def test_the_statement_speaks_of_the_cost_that_was_charged(tmp_path: Path, book: Ledger) -> None:
+    plan = _plan(PATIENTS)
+    book.add("icu", 300.0, 1e-5, "patient", PATIENTS)
+    release = run(plan, ToyTrainer(), DATA, ledger=book, dataset="icu", out=tmp_path / "run", executor=Inline())
+    assert "differ by adding or removing one patient with at most 5 records |" in release.statement
+    assert "* Every patient has at most 5 records;" in release.statement
+    assert release.epsilon == plan.price() > toy_plan(count=2).price()
+    details = json.loads((release.path / "release.json").read_text())
+    assert details["neighbours"] == "add or remove one patient with at most 5 records"
+    assert "Every patient has at most 5 records; one that has more is not covered as a whole." in details["assumptions"]
+    found = compare_release(book.verified(), release.path / "release.json")
+    assert "neighbouring data sets" in found.compared
+
+
+def test_a_unit_without_a_grouping_is_an_assumption_of_the_statement(tmp_path: Path, book: Ledger) -> None:
+    book.add("icu", 300.0, 1e-5, "patient")
+    book.add("rows", 300.0, 1e-5)
+    for name, assumed in (("icu", True), ("rows", False)):
+        out = tmp_path / name
+        release = run(toy_plan(count=2), ToyTrainer(), DATA + len(name), ledger=book, dataset=name, out=out,
+                      executor=Inline())  # fmt: skip
+        details = json.loads((release.path / "release.json").read_text())
+        sentence = "One record for each patient is assumed"
+        assert (sentence in release.statement) is assumed
+        assert any(line.startswith(sentence) for line in details["assumptions"]) is assumed
+
+
+def test_replacing_is_said_so(tmp_path: Path) -> None:
+    release = run(_plan(RECORD_REPLACED), ToyTrainer(), DATA, out=tmp_path / "run", executor=Inline())
+    assert "differ by replacing one record |" in release.statement
+
+
+def test_a_charge_of_an_older_version_is_claimed_and_repeated(book: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older entries hold costs without a relation; they are compared as values."""
+    book.add("icu", 10.0, 1e-5)
+    cost = PureDp(0.1)
+    with monkeypatch.context() as older:
+        older.setattr(PureDp, "describe", lambda self: {"cost": "pure", "epsilon": self.pure_epsilon})
+        first = book.charge("icu", cost, charge="early")
+    assert "neighbours" not in json.dumps([entry.body.get("costs") for entry in book.entries()])
+    assert book.charge("icu", cost, charge="early") == first
+    assert book.claim("early", "run", "icu", cost) == first
+    book.verify()
