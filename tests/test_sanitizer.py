@@ -170,6 +170,7 @@ def test_a_step_too_far_is_found(surroundings: dict[str, str], tmp_path: Path, b
         "training/test_fused_engine.py",
         "training/test_numpy_engine.py",
         "training/test_noise.py",
+        "training/test_fixed_point.py",
         "training/test_optimizers.py",
         "accounting/test_recursion.py",
     ],

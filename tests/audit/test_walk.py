@@ -80,6 +80,16 @@ def test_all_settings_of_a_run_are_dealt() -> None:
     assert {"Constant", "Cosine", "Decay"} <= set(supported.SCHEDULES)
 
 
+def test_the_smallest_and_the_largest_clip_norm_are_dealt() -> None:
+    """Those that a run may have: a step beyond either is refused."""
+    clips = supported.CLIPS.values()
+    for clip, beyond in ((min(clips), 0.0), (max(clips), np.inf)):
+        made = Settings(0.1, 1.0, 1, clip_norm=clip, learning_rate=0.1, batch_size=1.0)
+        assert made.clip_norm == clip
+        with pytest.raises(InvalidInput, match="clip_norm"):
+            Settings(0.1, 1.0, 1, clip_norm=float(np.nextafter(clip, beyond)), learning_rate=0.1, batch_size=1.0)
+
+
 def test_all_methods_with_private_scores_are_dealt() -> None:
     unpaid = {"naive", "non-private-optimum", "random-guess"}  # give no guarantee, or use no score
     dealt = {one.method for one in map(_walk_judging.planned, _walk_judging.METHODS)}

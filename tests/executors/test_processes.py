@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.executors.fragile import Fragile, KillsOnce
+from tests.executors.fragile import Fragile, KillsOnce, LeavesAChild
 from tests.sealed.toy import DATA, StackingTrainer, ToyTrainer, toy_plan
 
 from dptune.accounting import Cost, Gdp
 from dptune.errors import InvalidInput, Stopped
-from dptune.executors import Processes, Result, Session, Task, Work
+from dptune.executors import Processes, Result, Session, Task, Work, processes
 from dptune.methods.trial import Trial
 from dptune.sealed import run
 
@@ -112,6 +112,50 @@ def test_a_worker_killed_while_it_starts_again_is_a_death_of_its_trials(tmp_path
     session.close()
     assert seen == [(0, True, -np.inf), (1, True, -np.inf), (2, True, -np.inf), (3, False, 1.5)]
     assert len((tmp_path / "arrivals").read_bytes()) == 4
+
+
+def test_a_worker_that_hangs_while_it_starts_again_is_a_death_of_its_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Start 1 is given no time, and needs for ever; the others have all they want."""
+    data = Fragile(str(tmp_path / "arrivals"), (), tuple(range(1, 100)))
+    session = Processes(1).open(Work(KillsOnce(str(tmp_path / "killed")), data, b"k" * 32, tmp_path))
+    session.submit(_task(0, x=1.5))
+    assert _next(session).died
+    monkeypatch.setattr(processes, "_READY", 0.2)
+    session.submit(_task(1, x=1.5))
+    assert _next(session) == Result(1, -np.inf, error="the worker process died", died=True)
+    monkeypatch.undo()
+    session.greeting = processes.hello(_work(tmp_path, ToyTrainer()))  # type: ignore[attr-defined] # of this executor
+    session.submit(_task(2, x=1.5))
+    assert _next(session).score > 0
+    session.close()
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_a_worker_that_never_reads_what_it_is_sent_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forks: bool
+) -> None:
+    """More is sent than fits into a socket; with a child, the socket outlives the worker."""
+    gone = tmp_path / "gone"
+    code = f"import os, time; {forks} and os.fork()\nwhile not os.path.exists({str(gone)!r}): time.sleep(0.05)"
+    monkeypatch.setattr(processes, "_command", lambda descriptor: [sys.executable, "-c", code])
+    monkeypatch.setattr(processes, "_READY", 2.0 if forks else 0.2)
+    work = Work(ToyTrainer(), np.zeros(10**6), b"k" * 32, tmp_path)
+    with pytest.raises(InvalidInput, match=r"did not arrive in a worker \(it was not ready after .* seconds\)"):
+        Processes(1).open(work)
+    gone.touch()
+
+
+def test_a_dead_worker_whose_child_lives_on_is_noticed(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    session = Processes(1).open(_work(tmp_path, LeavesAChild(str(child))))
+    session.submit(_task(0, x=0.5))
+    assert _next(session).died
+    session.submit(_task(1, x=1.5))
+    assert _next(session).score == 1.5
+    child.unlink()
+    session.close()
 
 
 def test_workers_that_never_start_again_stop_the_run_with_advice(tmp_path: Path) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 import pickle
+import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +138,49 @@ def test_a_worker_killed_again_and_again_while_it_starts_comes_back(tmp_path: Pa
     result = place.next()
     assert (result.died, result.score) == (False, 1.5)
     assert len((tmp_path / "arrivals").read_bytes()) == 4
+
+
+def test_what_others_see_of_a_workers_folder_does_not_change(
+    tmp_path: Path, places: list[Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials that write files, one that kills its worker: one folder, whose status stays; nothing is left behind."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    place = Place(tmp_path, Writing())
+    places.append(place)
+    place.keep()
+    place.session.start()
+    seen = [_visible(temporary)]
+    for index, x in enumerate((1.5, 1.6, 0.5, 1.7)):
+        place.session.submit(_task(index, x))
+        assert place.next().died == (x < 1.0)
+        seen.append(_visible(temporary))
+    assert len(seen[0]) == 2
+    assert stat.S_IMODE(seen[0][1][0]) == 0o700
+    assert all(one == seen[0] for one in seen)
+    place.session.close()
+    assert place.keeper is not None
+    place.keeper.wait(600)
+    assert list(temporary.iterdir()) == []
+
+
+class Writing:
+    """A trainer that leaves files where it is and where temporary files go; below 1 it kills its process."""
+
+    def fit(self, params: Mapping[str, Any], data: Any, rng: Any) -> tuple[Any, float]:
+        Path(f"{params['x']}").touch()
+        with tempfile.NamedTemporaryFile(delete=False):
+            pass
+        if params["x"] < 1.0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {}, float(params["x"])
+
+
+def _visible(folder: Path) -> list[tuple[int, ...]]:
+    """The status of a folder and of what is in it; that is all that others may ask for."""
+    found = [one.lstat() for one in (folder, *folder.iterdir())]
+    return [(s.st_mode, s.st_ino, s.st_nlink, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in found]
 
 
 def test_silent_connections_do_not_keep_a_worker_out(tmp_path: Path, places: list[Place]) -> None:

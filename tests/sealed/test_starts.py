@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import shutil
+import sqlite3
 import sys
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -127,6 +130,57 @@ def test_the_sentence_that_nothing_was_charged_is_true(tmp_path: Path) -> None:
     cut_off(toy_plan(count=1), ToyTrainer(), out)
     with pytest.raises(DptuneError, match=r"^no workers today.$"):
         resume(out, ToyTrainer(), DATA, executor=Broken())
+
+
+def _sql(statement: str) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        with contextlib.closing(sqlite3.connect(path)) as database, database:
+            database.execute(statement)
+
+    return damage
+
+
+LEDGER_DAMAGE: dict[str, Callable[[Path], None]] = {
+    "seal": _sql("UPDATE state SET content = 'x' || content WHERE node = 0"),
+    "trigger": _sql("CREATE TRIGGER t AFTER INSERT ON entries BEGIN DELETE FROM entries; END"),
+    "table": _sql("DROP TABLE state"),
+    "mark": _sql("PRAGMA application_id = 7"),
+    "short key": lambda path: _write(path.with_name(f"{path.name}.key"), b"short"),
+    "another key": lambda path: _write(path.with_name(f"{path.name}.key"), bytes(32)),
+    "cut": lambda path: _write(path, path.read_bytes()[:5000]),
+    "no file": Path.unlink,
+}
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("kind", LEDGER_DAMAGE)
+def test_a_damaged_ledger_does_not_say_that_a_charged_run_was_not_charged(tmp_path: Path, kind: str) -> None:
+    """The same damage, before a run was charged and after."""
+    ledger = Ledger.create(tmp_path / "h.ledger")
+    ledger.add("icu", 10.0, 1e-5)
+    cut_off(toy_plan(count=1), ToyTrainer(), tmp_path / "run", ledger=ledger, dataset="icu")
+    LEDGER_DAMAGE[kind](ledger.path)
+    with pytest.raises(DptuneError) as caught:
+        resume(tmp_path / "run", ToyTrainer(), DATA, executor=Inline())
+    assert "nothing was charged" not in str(caught.value).lower()
+    with pytest.raises(DptuneError, match=r"Nothing was charged\.$"):
+        run(toy_plan(count=1), ToyTrainer(), DATA, out=tmp_path / "b", ledger=ledger.path, dataset="icu")
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_charge_that_another_run_used_was_charged(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "h.ledger")
+    ledger.add("icu", 10.0, 1e-5)
+    plan = toy_plan(count=1)
+    ledger.charge("icu", plan.cost, "paid ahead")
+    options: dict[str, Any] = {"ledger": ledger, "dataset": "icu", "charge": "paid ahead", "executor": Inline()}
+    run(plan, ToyTrainer(), DATA, out=tmp_path / "a", **options)
+    with pytest.raises(DptuneError, match="was used by another run") as caught:
+        run(plan, ToyTrainer(), DATA, out=tmp_path / "b", **options)
+    assert "nothing was charged" not in str(caught.value).lower()
 
 
 HALF = "half \ud800 a character"

@@ -162,10 +162,11 @@ def test_nothing_that_others_see_changes_from_the_charge_to_the_release(
     assert ends[0] == ends[1] == ends[2]
 
 
-def test_what_is_made_belongs_to_its_owner_whatever_the_umask(tmp_path: Path) -> None:
+@pytest.mark.parametrize("executor", [Inline(), Processes(1)], ids=["inline", "processes"])
+def test_what_is_made_belongs_to_its_owner_whatever_the_umask(tmp_path: Path, executor: Executor) -> None:
     before = os.umask(0)
     try:
-        run(toy_plan(count=2), ToyTrainer(), DATA, out=tmp_path / "runs" / "one", executor=Inline())
+        run(toy_plan(count=2), ToyTrainer(), DATA, out=tmp_path / "runs" / "one", executor=executor)
     finally:
         os.umask(before)
     out = tmp_path / "runs" / "one"

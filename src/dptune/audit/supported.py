@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dptune.training import optimizers
 from dptune.training.datasets import Dataset
+from dptune.training.dpsgd import CLIP_NORMS
 from dptune.training.models import Activation, Cnn, Conv, GlobalMean, MaxPool, Mlp, dp_hypo_cnn
 
 __all__ = [
@@ -41,7 +42,8 @@ Rng = np.random.Generator
 ENGINES = MappingProxyType({name: name for name in ("auto", "numpy", "torch", "fused", "interpreted")})
 """Names that ``engine_for`` knows, and the forms without compiled kernels."""
 
-CLIPS = MappingProxyType({f"{clip:g}": clip for clip in (1e-4, 0.5, 1.0, 1e4)})
+CLIPS = MappingProxyType({f"{clip:g}": clip for clip in (CLIP_NORMS[0], 1e-4, 0.5, 1.0, 1e4, CLIP_NORMS[1])})
+"""From the smallest clip norm that a run may have to the largest."""
 
 CLASSES = MappingProxyType({"2": 2, "3": 3})
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,14 +37,43 @@ def keep_working(host: str, port: int, own: Keys, driver: bytes) -> None:
     environment = {**os.environ, **one_thread(), "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "dptune.executors._worker", "--host", host, "--port", str(port)]
     command += ["--parent", str(os.getpid())]
-    while True:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
-        )
-        process.communicate(f"{own.secret.hex()}\n{driver.hex()}\n".encode())  # never on the command line
-        if process.returncode in _DONE:
-            return
-        time.sleep(0.1)
+    with _hidden_folder() as folder:
+        while True:
+            process = subprocess.Popen(
+                [*command, "--folder", str(_emptied(folder))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+            )
+            process.communicate(f"{own.secret.hex()}\n{driver.hex()}\n".encode())  # never on the command line
+            if process.returncode in _DONE:
+                return
+            time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def _hidden_folder() -> Iterator[Path]:
+    """A folder for temporary files inside another one.
+
+    Others on the machine see the outer one and its times, so there is one however many trials there are and workers
+    die, and nothing in it changes: what changes is in the inner one.
+    """
+    outer = Path(tempfile.mkdtemp(prefix="dptune-"))
+    try:
+        inner = outer / "inside"
+        inner.mkdir(mode=0o700)
+        yield inner
+    finally:
+        shutil.rmtree(outer, ignore_errors=True)
+
+
+def _emptied(folder: Path) -> Path:
+    """A new folder in this one, without what the worker before left."""
+    work = folder / "work"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(mode=0o700, exist_ok=True)
+    return work
 
 
 @dataclass(eq=False)

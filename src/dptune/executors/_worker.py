@@ -1,9 +1,9 @@
 """The worker process: receives a trainer and data once, then trains what it is handed, one trial or a stack of them.
 
 Started as ``python -m dptune.executors._worker`` with either an inherited socket or the address of one. It dies
-with its parent, keeps no file outside the vault (its temporary folder is the vault's, or one that is removed), and
-what trainers print goes to the vault, never to a terminal. What it answers is data (``_messages``): the driver opens
-no pickle that was made here.
+with its parent, keeps no file outside the vault (its temporary folder is the vault's, or one that its parent
+removes), and what trainers print goes to the vault, never to a terminal. What it answers is data (``_messages``): the
+driver opens no pickle that was made here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import ctypes
 import os
 import pickle
 import resource
-import shutil
 import signal
 import sys
 import tempfile
@@ -175,6 +174,7 @@ def main() -> None:
     parser.add_argument("--host")
     parser.add_argument("--port", type=int)
     parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--folder")
     options = parser.parse_args()
     _die_with(options.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides when to stop
@@ -184,15 +184,12 @@ def main() -> None:
         serve(Connection(options.descriptor), None)
         return
     own, driver = (bytes.fromhex(sys.stdin.readline().strip()) for _ in range(2))
-    folder = tempfile.mkdtemp(prefix="dptune-")
-    os.environ["TMPDIR"] = tempfile.tempdir = folder
-    os.chdir(folder)
+    os.environ["TMPDIR"] = tempfile.tempdir = options.folder
+    os.chdir(options.folder)
     try:
         serve(_connect(options.host, options.port, own, driver), _Captured())
     except (OSError, EOFError):
         sys.exit(_OVER)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _connect(host: str, port: int, own: bytes, driver: bytes) -> Channel:

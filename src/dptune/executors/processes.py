@@ -13,10 +13,13 @@ import pickle
 import socket
 import subprocess
 import sys
+import threading
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import BinaryIO
 
 from dptune._validate import integer
 from dptune.errors import InvalidInput, Stopped
@@ -27,6 +30,7 @@ from dptune.executors.models import dumps
 __all__ = ["Processes", "did_not_arrive", "environment", "hello", "one_thread"]
 
 _STARTS = 5  # in a row without one that got ready: then there is no use in going on
+_READY = 600.0  # seconds that a worker may take to load trainer and data
 
 _THREADS = (
     "OMP_NUM_THREADS",
@@ -68,17 +72,57 @@ def did_not_arrive(problem: str) -> InvalidInput:
     """What to say when a worker cannot make sense of trainer or data."""
     return InvalidInput(
         f"The trainer or the data did not arrive in a worker ({problem}). Define the trainer in a module that workers "
-        "can import."
+        "can import, and load what takes long inside fit()."
     )
+
+
+def _command(descriptor: int) -> list[str]:
+    """What starts a worker that speaks through an inherited socket."""
+    command = [sys.executable, "-m", "dptune.executors._worker"]
+    return [*command, "--descriptor", str(descriptor), "--parent", str(os.getpid())]
+
+
+@contextlib.contextmanager
+def _appended(path: Path) -> Iterator[BinaryIO]:
+    """A file for its owner alone, whatever the umask, to write at its end."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "ab") as stream:
+        os.fchmod(descriptor, 0o600)
+        yield stream
 
 
 @dataclass
 class _Worker:
+    """A process, and the time in which it must get ready: one that hangs until then is killed, so nobody waits."""
+
     process: subprocess.Popen[bytes]
     channel: Connection
+    limit: float
     tasks: list[int] = field(default_factory=list)  # handed over and not answered
+    late: bool = False
+
+    def __post_init__(self) -> None:
+        self._timer = threading.Timer(self.limit, self._too_late)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _too_late(self) -> None:
+        self.late = True
+        self.process.kill()
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.channel.fileno())) as ours:
+            ours.shutdown(socket.SHUT_RDWR)  # a process that it forked may hold the other end
+
+    def problem(self) -> str | None:
+        """None once it is ready, or why it is not."""
+        try:
+            return unpack_ready(self.channel.recv_bytes(LARGEST))
+        except (EOFError, OSError, BadMessage):
+            return f"it was not ready after {self.limit:g} seconds" if self.late else "it ended before it was ready"
+        finally:
+            self._timer.cancel()
 
     def stop(self) -> None:
+        self._timer.cancel()
         self.channel.close()
         self.process.kill()
         self.process.wait()
@@ -96,12 +140,14 @@ class _Session:
     failed: int = 0  # starts in a row
 
     def start(self) -> None:
-        started = [self._spawn(place) for place in range(self.slots)]
-        self.workers.extend(started)
+        started: list[_Worker] = []
+        for place in range(self.slots):
+            started.append(self._spawn(place))
+            self.workers.append(started[-1])
         for worker in started:  # they load in parallel, then say whether all arrived
             self._greet(worker)
         for worker in started:
-            problem = self._problem(worker)
+            problem = worker.problem()
             if problem is not None:
                 raise did_not_arrive(problem)
 
@@ -110,11 +156,9 @@ class _Session:
         for one in (output, folder):
             one.mkdir(mode=0o700, exist_ok=True)
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "dptune.executors._worker"]
-        command += ["--descriptor", str(theirs.fileno()), "--parent", str(os.getpid())]
-        with ours, theirs, (output / f"worker-{place}.log").open("ab") as log:
+        with ours, theirs, _appended(output / f"worker-{place}.log") as log:
             process = subprocess.Popen(
-                command,
+                _command(theirs.fileno()),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -122,26 +166,19 @@ class _Session:
                 cwd=folder,
                 env=environment(folder),
             )
-            return _Worker(process, Connection(ours.detach()))
+            return _Worker(process, Connection(ours.detach()), _READY)
 
     def _greet(self, worker: _Worker) -> None:
         with contextlib.suppress(OSError):  # a worker that is dead already shows at the first answer
             for message in self.greeting:
                 worker.channel.send_bytes(message)
 
-    def _problem(self, worker: _Worker) -> str | None:
-        """None once the worker is ready, or why it is not."""
-        try:
-            return unpack_ready(worker.channel.recv_bytes(LARGEST))
-        except (EOFError, OSError, BadMessage):
-            return "the worker ended before it was ready"
-
     def submit(self, *tasks: Task) -> None:
         for place, worker in enumerate(self.workers):
             if worker is not None and worker.tasks:
                 continue
             free = worker if worker is not None and worker.process.poll() is None else self._replace(place)
-            if free is None:  # killed while it started: that is the death of what it was started for
+            if free is None:  # dead before it was ready: that is the death of what it was started for
                 self.lost.extend(dead(task.index for task in tasks))
                 return
             free.tasks = [task.index for task in tasks]
@@ -151,12 +188,12 @@ class _Session:
         raise InvalidInput("All workers are busy; wait() for one first.")
 
     def _replace(self, place: int) -> _Worker | None:
-        """A new worker where one died; None if it died too before it was ready, an error if that keeps happening."""
+        """A new worker where one died; None if it was not ready in its time, an error if that keeps happening."""
         self._drop(place)
         with contextlib.suppress(OSError):  # no process can be made now
             self.workers[place] = worker = self._spawn(place)
             self._greet(worker)
-            if self._problem(worker) is None:
+            if worker.problem() is None:
                 self.failed = 0
                 return worker
         self._drop(place)
@@ -186,10 +223,21 @@ class _Session:
                 result = unpack_result(worker.channel.recv_bytes(LARGEST))
                 worker.tasks.remove(result.index)
             except (EOFError, OSError, ValueError):  # dead, or it speaks of what it was not asked
-                self._drop(place)
-                self.lost.extend(dead(worker.tasks))
-                return self.lost.popleft()
+                return self._death(place, worker)
             return result
+        return self._silent_death(busy)
+
+    def _death(self, place: int, worker: _Worker) -> Result:
+        self._drop(place)
+        self.lost.extend(dead(worker.tasks))
+        return self.lost.popleft()
+
+    def _silent_death(self, busy: dict[Connection, int]) -> Result | None:
+        """A worker that is dead while its channel lives on, in the hands of a process that it forked."""
+        for channel, place in busy.items():
+            worker = self.workers[place]
+            if worker is not None and worker.process.poll() is not None and not channel.poll():
+                return self._death(place, worker)
         return None
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ from dptune.executors.processes import hello
 
 __all__ = ["Ray"]
 
+_END = 5.0  # seconds that actors may take to end by themselves, once their links are closed
 _QUIET = {"RAY_task_events_report_interval_ms": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -63,6 +64,7 @@ class _Cluster:
     label: str = field(default_factory=lambda: f"dptune-{secrets.token_hex(8)}")
     keys: dict[int, bytes] = field(default_factory=dict)
     actors: list[Any] = field(default_factory=list)
+    calls: list[Any] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def _name(self, place: int) -> str:
@@ -72,8 +74,9 @@ class _Cluster:
         """Place the actors and set them to work."""
         actor = self.ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(_Actor)
         self.actors = [actor.remote() for _ in range(self.count)]
-        for place, one in enumerate(self.actors):
-            one.work.remote(host, port, driver, self._name(place))  # its result is never fetched
+        self.calls = [  # their results are never fetched
+            one.work.remote(host, port, driver, self._name(place)) for place, one in enumerate(self.actors)
+        ]
 
     def known(self, public: bytes) -> bool:
         """Whether an actor of this session announced this key; what was announced first stays."""
@@ -85,7 +88,9 @@ class _Cluster:
             return public in self.keys.values()
 
     def stop(self) -> None:
-        """Take everything back."""
+        """Take everything back; the actors have a moment to remove their temporary files."""
+        with contextlib.suppress(Exception):
+            self.ray.wait(self.calls, num_returns=len(self.calls), timeout=_END, fetch_local=False)
         for actor in self.actors:
             with contextlib.suppress(Exception):
                 self.ray.kill(actor, no_restart=True)

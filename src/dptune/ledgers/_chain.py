@@ -74,13 +74,12 @@ def ledger_key(ledger: Path) -> bytes:
         key = path.read_bytes()
     except FileNotFoundError:
         raise Corrupt(
-            f"The ledger {ledger.name} has no key: {path.name} is not beside it. Restore it from a backup; nothing was "
-            "charged."
+            f"The ledger {ledger.name} has no key: {path.name} is not beside it. Restore it from a backup."
         ) from None
     except OSError as error:
         raise DptuneError(f"The ledger's key {path.name} cannot be read ({error.strerror or error}).") from None
     if not 16 <= len(key) <= 64:
-        raise Corrupt(f"The ledger's key {path.name} is damaged. Restore it from a backup; nothing was charged.")
+        raise Corrupt(f"The ledger's key {path.name} is damaged. Restore it from a backup.")
     return key
 
 
@@ -252,7 +251,7 @@ class Chain:
             with storage_errors(self._what):
                 yield
         except MemoryError:  # how SQLite answers to some damaged lengths
-            raise Corrupt(f"{self._what} cannot be read. Restore it from a backup; nothing was charged.") from None
+            raise Corrupt(f"{self._what} cannot be read. Restore it from a backup.") from None
 
     def _read_back(self, entries: Sequence[Entry]) -> None:
         """Read what was committed through a new connection: training starts on what is in the file."""
@@ -277,21 +276,20 @@ class Chain:
         if found == _FIRST_VERSION and marks == [0, 0]:
             raise InvalidInput(
                 f"{self._what} was made by an older version. Bring it up to date with 'dptune ledger rebuild "
-                f"{self.path}', which checks and keeps every entry; nothing was charged."
+                f"{self.path}', which checks and keeps every entry."
             )
         if not found:
             raise Corrupt(f"{self._what} is empty. Restore it from a backup, or use a new name.")
         extra = [f"{kind} {name!r}" for kind, name, *_ in found if name not in ("entries", "state")]
         if extra:
             raise Corrupt(
-                f"{self._what} was changed: it has a {extra[0]} that does not belong there. Restore it from a backup; "
-                "nothing was charged."
+                f"{self._what} was changed: it has a {extra[0]} that does not belong there. Restore it from a backup."
             )
         journal = connection.execute("PRAGMA journal_mode").fetchone()[0]
         if found != _SCHEMA or marks != [_APPLICATION, _VERSION] or journal != "delete":
             raise Corrupt(
                 f"{self._what} was changed, or made by a newer version: its tables are not those of a ledger. Restore "
-                "it from a backup; nothing was charged."
+                "it from a backup."
             )
 
     def check(self) -> tuple[list[Entry], dict[str, Any]]:

@@ -71,15 +71,12 @@ class State(MutableMapping[str, Any]):
             if name != key_id(self._key):
                 raise Corrupt(
                     f"The key beside {self._what[:1].lower()}{self._what[1:]} is not the one that it was sealed with. "
-                    "Restore the key from a backup; nothing was charged."
+                    "Restore the key from a backup."
                 )
             raise self._damaged()
 
     def _damaged(self) -> Corrupt:
-        return Corrupt(
-            f"{self._what} was changed: what it holds is not what was sealed. Restore it from a backup; nothing was "
-            "charged."
-        )
+        return Corrupt(f"{self._what} was changed: what it holds is not what was sealed. Restore it from a backup.")
 
     def _content(self, node: int) -> str | None:
         row = self._connection.execute("SELECT content FROM state WHERE node = ?", (node,)).fetchone()

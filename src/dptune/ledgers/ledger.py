@@ -274,7 +274,7 @@ class Ledger:
             if all(claim[0] != run for claim in claims):
                 free = _free_cost(_costs_of(found), cost, [claim[1] for claim in claims])
                 if free is None:
-                    raise InvalidInput(f"The charge {charge!r} was used by another run; nothing was charged.")
+                    raise InvalidInput(f"The charge {charge!r} was used by another run. Charge this one on its own.")
                 noted = None if purpose is None else asdict(purpose)
                 body = {"kind": "claim", "claimed": charge, "run": run, "cost": free, "purpose": noted}
                 chain.append({**body, "time": _now()})
@@ -445,10 +445,7 @@ def _account(chain: Transaction, dataset: str) -> _Account:
     found = chain.state.get(account_key(name))
     if found is None:
         known = ", ".join(sorted(chain.state.get(DATASETS, []))) or "none yet"
-        raise InvalidInput(
-            f"The ledger has no data set {dataset!r} (known: {known}). Add it with 'dptune ledger add'; nothing was "
-            "charged."
-        )
+        raise InvalidInput(f"The ledger has no data set {dataset!r} (known: {known}). Add it with 'dptune ledger add'.")
     rule = filter_from_json(found["filter"])
     spent = rule.nothing if found["spent"] is None else curve_from_json(found["spent"])
     last = chain.entry(*found["last"])

@@ -90,7 +90,7 @@ def run(
     name = check_name(dataset or str(getattr(data, "name", "") or "data"))
     identity = secrets.token_hex(16)
     path = Path(out) if out is not None else Path("dptune-runs") / f"{_plain(name)}-{identity[:8]}"
-    with new_folder(path) as folder, _refused(folder, charging=seed is None):
+    with new_folder(path) as folder, _refused(folder, charging=seed is None and charge is None):
         book = None
         if seed is None:
             book = folder.own_ledger(plan, name) if ledger is None else _ledger(ledger)
@@ -124,7 +124,10 @@ def _release_time(plan: Plan, given: str | None, rehearsal: str | Path | None, e
 
 @contextlib.contextmanager
 def _refused(folder: Folder, charging: bool) -> Iterator[None]:
-    """Take everything back if a run ends before its charge, and say that nothing was charged only then."""
+    """Take everything back if a run ends before its charge, and say that nothing was charged only then.
+
+    A charge that was committed earlier, for this run to claim, stands whatever becomes of the run.
+    """
     try:
         yield
     except BaseException as error:

@@ -31,7 +31,7 @@ from dptune._files import (
     sync_tree,
     write_durable,
 )
-from dptune.errors import Corrupt, InvalidInput
+from dptune.errors import Corrupt, DptuneError, InvalidInput
 from dptune.randomness import Randomness
 from dptune.sealed._seal import SCHEMA, SECRET_BYTES, Damaged, Rows, pack_secret, unpack_secret
 
@@ -41,6 +41,7 @@ _INSIDE = "inside"
 _GONE = "secret.gone"
 # A commit is in the file itself when it returns. With a write-ahead file, somebody who removed that would undo it.
 _JOURNAL = "TRUNCATE"
+_WRITABLE = b"\x01\x01"  # bytes 18 and 19 of a SQLite file with such a journal: the versions to write and to read it
 
 
 @dataclass(frozen=True)
@@ -118,15 +119,31 @@ class Vault:
     def _database(self) -> Iterator[sqlite3.Connection]:
         if not self.database.is_file():
             raise self._damaged()
-        with storage_errors(self._what), contextlib.closing(connect(self.database, _JOURNAL)) as database:
-            database.execute("BEGIN IMMEDIATE")
-            try:
-                yield database
-            except BaseException:
-                with contextlib.suppress(sqlite3.Error):
-                    database.execute("ROLLBACK")
-                raise
-            database.execute("COMMIT")
+        try:
+            with storage_errors(self._what), contextlib.closing(connect(self.database, _JOURNAL)) as database:
+                database.execute("BEGIN IMMEDIATE")
+                try:
+                    yield database
+                except BaseException:
+                    with contextlib.suppress(sqlite3.Error):
+                        database.execute("ROLLBACK")
+                    raise
+                database.execute("COMMIT")
+        except DptuneError:
+            if self._foreign_format():
+                raise self._damaged() from None
+            raise
+
+    def _foreign_format(self) -> bool:
+        """Whether the file says that it must not be written. SQLite then speaks of permissions, which are fine.
+
+        Asked after an error alone: closing the file a second time would end SQLite's locks on it.
+        """
+        try:
+            with self.database.open("rb") as stream:
+                return stream.read(20)[18:] != _WRITABLE
+        except OSError:
+            return False
 
     @contextlib.contextmanager
     def _rows(self) -> Iterator[Rows]:

@@ -23,7 +23,7 @@ from dptune.training.noise import FastNoise, Noise, NoiseStack, SecureNoise
 from dptune.training.optimizers import Constant, Optimizer, Schedule, Sgd
 from dptune.training.sampling import PoissonSampler
 
-__all__ = ["Engine", "ReleasesModules", "Settings", "SumsOnLattice", "descend"]
+__all__ = ["CLIP_NORMS", "Engine", "ReleasesModules", "Settings", "SumsOnLattice", "descend"]
 
 Floats = NDArray[np.floating[Any]]
 Indices = NDArray[np.int64]
@@ -35,7 +35,7 @@ _LEAST_SECURE = 2.0**-10
 _LEAST_LEFT = 2.0**-10
 # Clip norms for which no product of a secure sum overflows or vanishes (docs/theorems/exact_sums.md). Far below them
 # squares of what is clipped vanish in single precision, and one record moved a sum by up to 2.8 clip norms.
-_CLIPS = (2.0**-40, 2.0**40)
+CLIP_NORMS = (2.0**-40, 2.0**40)
 
 
 class Engine(Protocol):
@@ -100,7 +100,7 @@ class Settings:
         _validate.integer("steps", self.steps, 1)
         why = "Gradients are scaled down to it, so zero would remove them."
         _validate.real("clip_norm", self.clip_norm, 0.0, low_open=True, hint=why)
-        least, most = _CLIPS
+        least, most = CLIP_NORMS
         if not least <= self.clip_norm <= most:
             raise InvalidInput(
                 f"'clip_norm' is {self.clip_norm:g}, where squares of gradients vanish or overflow and clipping would "
