@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from dptune.sealed import load_release
     from dptune.sealed.run import resume, run
     from dptune.spaces import Choice, Float, Int, Space
-    from dptune.trainer import trainer
+    from dptune.trainer import Trainer, trainer
 
 __all__ = [
     "Adaptive",
@@ -134,7 +134,7 @@ _NAMES = {
     "dptune.sealed": ("load_release",),
     "dptune.sealed.run": ("resume", "run"),
     "dptune.spaces": ("Choice", "Float", "Int", "Space"),
-    "dptune.trainer": ("trainer",),
+    "dptune.trainer": ("Trainer", "trainer"),
 }
 
 load_on_use(__name__, _NAMES)
