@@ -18,10 +18,26 @@ import pytest
 
 import dptune
 
-ROOMS = (
-    "accounting audit data errors executors federated integrations.opacus integrations.optuna judging ledgers methods "
-    "planner randomness sealed spaces testing.searches trainer training"
-).split()
+ROOMS = [
+    "accounting",
+    "audit",
+    "data",
+    "errors",
+    "executors",
+    "federated",
+    "integrations.opacus",
+    "integrations.optuna",
+    "judging",
+    "ledgers",
+    "methods",
+    "planner",
+    "randomness",
+    "sealed",
+    "spaces",
+    "testing.searches",
+    "trainer",
+    "training",
+]
 
 
 def _public() -> Iterator[tuple[str, Any]]:
