@@ -146,7 +146,7 @@ def test_the_command_prints_both_ways(capsys: pytest.CaptureFixture[str], monkey
 
 
 def test_fidelities_of_the_shard_methods() -> None:
-    """privacy.md's reference: 100 uniform utilities, g = .02, k B = 20 / 100 / 500.
+    """Reference values of an independent simulation: 100 uniform utilities, g = .02, k B = 20 / 100 / 500.
 
     Seeded; tolerances are five standard errors of the mean at 600 (rounds, sparse) and 4,000 (flip) draws.
     """

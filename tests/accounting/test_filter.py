@@ -110,7 +110,7 @@ def test_a_sum_is_never_rounded_down() -> None:
 
 
 def test_the_known_counter_example_is_refused() -> None:
-    """privacy.md, section 8: each path fits the budget (1, 1e-5) by itself, the whole does not."""
+    """docs/theorems/filter.md: each path fits the budget (1, 1e-5) by itself, the whole does not."""
     rule = Filter.of(1.0, 1e-5)
     small, large, chance = 0.2, 0.8000263, 1e-5  # 0.80003 when rounded
 

@@ -1,6 +1,6 @@
 """The ledger's rule: which charges, chosen after seeing earlier releases, still fit a budget.
 
-Implements ``docs/theorems/filter.md`` (privacy.md, section 8): every charge carries a Renyi curve, rounded up, and
+Implements ``docs/theorems/filter.md``: every charge carries a Renyi curve, rounded up, and
 the mass of its infinite losses; a fixed mixture of Renyi filters (Feldman and Zrnic 2021; Lecuyer 2021) admits it
 or not. It must never admit a charge by convolving loss distributions, unless all of them were fixed before the
 first release.
