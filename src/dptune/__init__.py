@@ -1,6 +1,9 @@
 """dptune: differentially private hyperparameter tuning with one honest budget."""
 
 from dptune.accounting import (
+    ADDED_OR_REMOVED,
+    CLIENT_REPLACED,
+    RECORD_REPLACED,
     Binomial,
     Cost,
     DpSgd,
@@ -10,15 +13,19 @@ from dptune.accounting import (
     Laplace,
     Logarithmic,
     NegativeBinomial,
+    Neighbours,
     Poisson,
     PureDp,
     compose,
     disjoint,
+    grouped,
     mixture,
     parallel,
+    replaced,
     select,
     select_adaptive,
     subsample,
+    within_client,
 )
 from dptune.errors import DptuneError
 from dptune.methods import (
@@ -39,6 +46,9 @@ from dptune.training.trainer import trainer
 __version__ = "0.1.0"
 
 __all__ = [
+    "ADDED_OR_REMOVED",
+    "CLIENT_REPLACED",
+    "RECORD_REPLACED",
     "Adaptive",
     "Binomial",
     "Budget",
@@ -55,6 +65,7 @@ __all__ = [
     "Ledger",
     "Logarithmic",
     "NegativeBinomial",
+    "Neighbours",
     "NoisyBest",
     "Poisson",
     "PrivateValidation",
@@ -66,9 +77,11 @@ __all__ = [
     "Vote",
     "compose",
     "disjoint",
+    "grouped",
     "load_release",
     "mixture",
     "parallel",
+    "replaced",
     "resume",
     "run",
     "select",
@@ -76,4 +89,5 @@ __all__ = [
     "subsample",
     "trainer",
     "tune",
+    "within_client",
 ]

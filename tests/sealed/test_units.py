@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from tests.sealed.toy import DATA, Inline, ToyPlan, ToyTrainer, toy_plan
@@ -72,7 +72,8 @@ def test_verify_finds_a_charge_for_other_neighbours() -> None:
     charge = {"kind": "charge", "dataset": "icu", "charge": "a", "costs": [cost.describe()], "curve": curve.describe()}
     rest = {"spent": (rule.nothing + curve).describe(), "rule": "renyi", "fingerprint": None}
     entries, last = [], START
-    for number, body in enumerate([{**ours, "filter": rule.describe()}, {**charge, **rest}]):
+    bodies: list[dict[str, Any]] = [{**ours, "filter": rule.describe()}, {**charge, **rest}]
+    for number, body in enumerate(bodies):
         last = digest(last, number, json.dumps(body))
         entries.append(Entry(number, body, last))
     with pytest.raises(Corrupt, match="with a cost for 'one record added or removed'"):
