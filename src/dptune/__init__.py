@@ -12,6 +12,9 @@ from dptune._version import __version__
 
 if TYPE_CHECKING:
     from dptune.accounting import (
+        ADDED_OR_REMOVED,
+        CLIENT_REPLACED,
+        RECORD_REPLACED,
         Binomial,
         Cost,
         DpSgd,
@@ -21,35 +24,34 @@ if TYPE_CHECKING:
         Laplace,
         Logarithmic,
         NegativeBinomial,
+        Neighbours,
         Poisson,
         PureDp,
         compose,
         disjoint,
+        grouped,
         mixture,
         parallel,
+        replaced,
         select,
         select_adaptive,
         subsample,
+        within_client,
     )
+    from dptune.data import Dataset
     from dptune.errors import BudgetExceeded, Corrupt, DptuneError, InvalidInput, NotComparable, Stopped
     from dptune.ledgers import Ledger
-    from dptune.methods import (
-        Adaptive,
-        Budget,
-        NoisyBest,
-        PrivateValidation,
-        RandomStopping,
-        Subset,
-        Threshold,
-        Vote,
-    )
+    from dptune.methods import Adaptive, Budget, NoisyBest, PrivateValidation, RandomStopping, Subset, Threshold, Vote
     from dptune.planner import tune
-    from dptune.sealed import load_release
+    from dptune.sealed import Release, load_release
     from dptune.sealed.run import resume, run
     from dptune.spaces import Choice, Float, Int, Space
     from dptune.trainer import Trainer, trainer
 
 __all__ = [
+    "ADDED_OR_REMOVED",
+    "CLIENT_REPLACED",
+    "RECORD_REPLACED",
     "Adaptive",
     "Binomial",
     "Budget",
@@ -57,6 +59,7 @@ __all__ = [
     "Choice",
     "Corrupt",
     "Cost",
+    "Dataset",
     "DpSgd",
     "DptuneError",
     "Float",
@@ -69,12 +72,14 @@ __all__ = [
     "Ledger",
     "Logarithmic",
     "NegativeBinomial",
+    "Neighbours",
     "NoisyBest",
     "NotComparable",
     "Poisson",
     "PrivateValidation",
     "PureDp",
     "RandomStopping",
+    "Release",
     "Space",
     "Stopped",
     "Subset",
@@ -84,9 +89,11 @@ __all__ = [
     "__version__",
     "compose",
     "disjoint",
+    "grouped",
     "load_release",
     "mixture",
     "parallel",
+    "replaced",
     "resume",
     "run",
     "select",
@@ -94,11 +101,14 @@ __all__ = [
     "subsample",
     "trainer",
     "tune",
+    "within_client",
 ]
 
-# The same names as above, by the module that holds each; a test compares the two.
 _NAMES = {
     "dptune.accounting": (
+        "ADDED_OR_REMOVED",
+        "CLIENT_REPLACED",
+        "RECORD_REPLACED",
         "Binomial",
         "Cost",
         "DpSgd",
@@ -108,17 +118,30 @@ _NAMES = {
         "Laplace",
         "Logarithmic",
         "NegativeBinomial",
+        "Neighbours",
         "Poisson",
         "PureDp",
         "compose",
         "disjoint",
+        "grouped",
         "mixture",
         "parallel",
+        "replaced",
         "select",
         "select_adaptive",
         "subsample",
+        "within_client",
     ),
-    "dptune.errors": ("BudgetExceeded", "Corrupt", "DptuneError", "InvalidInput", "NotComparable", "Stopped"),
+    "dptune.data": ("Dataset",),
+    "dptune.errors": (
+        "BudgetExceeded",
+        "Corrupt",
+        "DptuneError",
+        "InvalidInput",
+        "NotComparable",
+        "Stopped",
+    ),
+    "dptune.ledgers": ("Ledger",),
     "dptune.methods": (
         "Adaptive",
         "Budget",
@@ -130,11 +153,24 @@ _NAMES = {
         "Vote",
     ),
     "dptune.planner": ("tune",),
-    "dptune.ledgers": ("Ledger",),
-    "dptune.sealed": ("load_release",),
-    "dptune.sealed.run": ("resume", "run"),
-    "dptune.spaces": ("Choice", "Float", "Int", "Space"),
-    "dptune.trainer": ("Trainer", "trainer"),
+    "dptune.sealed": (
+        "Release",
+        "load_release",
+    ),
+    "dptune.sealed.run": (
+        "resume",
+        "run",
+    ),
+    "dptune.spaces": (
+        "Choice",
+        "Float",
+        "Int",
+        "Space",
+    ),
+    "dptune.trainer": (
+        "Trainer",
+        "trainer",
+    ),
 }
 
 load_on_use(__name__, _NAMES)

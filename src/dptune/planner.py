@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dptune._validate import integer, real
-from dptune.accounting import DpSgd, Geometric, Runs
+from dptune.accounting import ADDED_OR_REMOVED, DpSgd, Geometric, Neighbours, Runs
 from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.methods import (
     Adaptive,
@@ -84,15 +84,17 @@ def tune(
     *,
     records: int | None = None,
     runs: Runs | None = None,
+    neighbours: Neighbours = ADDED_OR_REMOVED,
     explain: Callable[[str], None] | None = print,
     **options: Any,
 ) -> Any:
     """Tune in one call: the planner picks the method, says why, and the sealed runner releases the winner.
 
     ``options`` go to the runner (``ledger``, ``dataset``, ``out``, ...). The explanation comes before data is touched;
-    with a ``rehearsal`` it offers a public time of release too.
+    with a ``rehearsal`` it offers a public time of release too. ``neighbours`` is what the guarantee hides: for
+    patients with at most 5 records each ``ADDED_OR_REMOVED.group(5)``.
     """
-    advice = choose(trainer, space, Budget(epsilon, delta), records=records, runs=runs)
+    advice = choose(trainer, space, Budget(epsilon, delta, neighbours), records=records, runs=runs)
     if explain is not None:
         explain(advice.explanation)
         rehearsal, hidden = options.get("rehearsal"), options.get("release_at") is not None

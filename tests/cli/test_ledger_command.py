@@ -99,3 +99,15 @@ def test_bad_input_is_one_line(
     assert said.err.count("\n") == 1
     assert message in said.err
     assert ledger.head == head
+
+
+def test_a_unit_with_several_records_is_declared_when_it_is_added(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "h.ledger")
+    common = ["--epsilon", "3", "--delta", "1e-5", "--unit", "patient"]
+    assert main(["ledger", "add", path, "icu", *common, "--most-records", "5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["neighbours"] == "at most 5 records added or removed"
+    assert main(["ledger", "add", path, "ward", *common]) == 0
+    assert "One record for each patient is assumed" in capsys.readouterr().out
+    assert main(["ledger", "add", path, "none", *common, "--most-records", "0"]) == 2

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from dptune._validate import integer
+from dptune.accounting import ADDED_OR_REMOVED
 from dptune.errors import InvalidInput
 from dptune.executors import Executor, Processes
 from dptune.methods import Budget
@@ -52,7 +53,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "space": (),  # any parameter
     "method": (),  # the method's own fields
-    "budget": ("epsilon", "delta"),
+    "budget": ("epsilon", "delta", "most_records"),
     "run": ("ledger", "dataset", "executor", "workers", "address", "trusted", "seed", "release_at", "rehearsal"),
 }
 _REPAIR = ("feature_range", "missing", "unknown_label")
@@ -212,10 +213,10 @@ def public_records(job: Job, data: Any) -> int:
 
 
 def make_budget(job: Job) -> Budget:
-    """The budget; both figures must be stated."""
+    """The budget; both figures must be stated, and how many records a unit has where it may be more than one."""
     epsilon = job.need("budget", "epsilon", "state the total budget, for example --epsilon 3.")
     delta = job.need("budget", "delta", "state it, for example --delta 1e-5, far below one over the number of records.")
-    return Budget(epsilon, delta)
+    return Budget(epsilon, delta, ADDED_OR_REMOVED.group(job.get("budget", "most_records", 1)))
 
 
 def make_executor(job: Job) -> Executor:
