@@ -138,7 +138,8 @@ class Sums:
         return Gaussian(params["noise"])
 
     def fit(self, params: dict[str, Any], data: Any, rng: np.random.Generator) -> tuple[Any, float]:
-        return np.clip(data, 0, 0.5).sum(axis=0) + params["noise"] * rng.normal(size=data.shape[1]), 0.0
+        repaired = np.clip(np.nan_to_num(data), 0, 0.5)
+        return repaired.sum(axis=0) + params["noise"] * rng.normal(size=data.shape[1]), 0.0
 
     def fit_from(self, params: Any, data: Any, rng: Any, start: Any) -> tuple[Any, float]:
         return start + self.fit(params, data, rng)[0], 0.0
@@ -210,6 +211,11 @@ class RefusesOdd(Sums):
         return super().fit(params, data, rng)
 
 
+class SpreadsOdd(Sums):
+    def fit(self, params: Any, data: Any, rng: Any) -> tuple[Any, float]:
+        return np.clip(data, 0, 0.5).sum(axis=0) + params["noise"] * rng.normal(size=data.shape[1]), 0.0
+
+
 class ChangesRecords(Sums):
     def fit(self, params: Any, data: Any, rng: Any) -> tuple[Any, float]:
         data -= 0.1
@@ -277,6 +283,7 @@ BROKEN: dict[type[Sums], str] = {
     WordCost: "returns a cost",
     RefusesNone: "never refuse records",
     RefusesOdd: "never refuse records",
+    SpreadsOdd: "one odd record must not",
     ChangesRecords: "not change the records",
     ChangesParams: "not change the parameters",
     OneValue: r"returns \(model, score\)",

@@ -95,7 +95,7 @@ def check_trainer(
     for params in candidates:
         _check_cost(trainer, copied, params)
         _check_run(trainer, copied, params, data, draws)
-        _check_total(trainer, params, [*_parts(data), *_odd(data), *odd])
+        _check_total(trainer, params, data, [*_parts(data), *_odd(data), *odd])
         _check_check(trainer, params, data)
         _check_warm_start(trainer, params, data)
     _check_stacking(trainer, candidates, data, tolerance)
@@ -190,15 +190,22 @@ def _odd(data: DataT) -> Iterator[DataT]:
         yield replace(data, y=y, public=False)
 
 
-def _check_total(trainer: Trainer[DataT, object], params: Params, worlds: Sequence[DataT]) -> None:
+def _check_total(trainer: Trainer[DataT, object], params: Params, usual: DataT, worlds: Sequence[DataT]) -> None:
+    diverges = not _finite(trainer.fit(dict(params), usual, _rng(4))[0])
     for data in worlds:
         try:
-            trainer.fit(dict(params), data, _rng(4))
+            model = trainer.fit(dict(params), data, _rng(4))[0]
         except Exception as error:
             raise AssertionError(
                 f"fit must never refuse records, since a failure shows them: {type(error).__name__} on {size(data)} "
                 "records (none, one, or some that are odd)"
             ) from error
+        assert diverges or _finite(model), "one odd record must not make the model NaN or infinite: repair it"
+
+
+def _finite(model: object) -> bool:
+    numbers = weights_of(model)
+    return numbers is None or bool(np.isfinite(numbers).all())
 
 
 def _check_check(trainer: Trainer[DataT, object], params: Params, data: DataT) -> None:
