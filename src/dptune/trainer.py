@@ -133,7 +133,7 @@ class Trainer(DeclaresCost, SupportsFit[DataT_contra, ModelT_co], Protocol[DataT
     * Arguments belong to the caller: ``params`` and ``data`` must not be changed.
 
     Example:
-        A private mean, made by noise on a sum of numbers that are clipped to [0, 1]:
+        A private mean, made by noise on a sum of numbers that are each brought into [0, 1]:
 
         >>> import numpy as np
         >>> from dptune import Gaussian
@@ -142,7 +142,7 @@ class Trainer(DeclaresCost, SupportsFit[DataT_contra, ModelT_co], Protocol[DataT
         ...         return Gaussian(params.get("noise_multiplier", 5.0))
         ...     def fit(self, params, data, rng):
         ...         noise = rng.normal(scale=params.get("noise_multiplier", 5.0))
-        ...         mean = (np.clip(data, 0, 1).sum() + noise) / params["about"]
+        ...         mean = (np.clip(np.nan_to_num(data), 0, 1).sum() + noise) / params["about"]
         ...         return mean, -abs(mean - 0.5)  # a function of the noised mean: nothing more to pay
         >>> isinstance(PrivateMean(), Trainer)
         True

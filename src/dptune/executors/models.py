@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import io
 import pickle
+import sys
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,44 @@ _TAKEN = ("file", "allow_pickle")  # names that numpy's own arguments have
 
 
 def dumps(value: Any) -> bytes:
-    """Pickle by value what is defined in a script or notebook (cloudpickle), by reference everything else."""
+    """Pickle by value what is defined in a script or notebook (cloudpickle), by reference everything else.
+
+    Torch writes where in memory its numbers are, which tells what a worker did before: not here.
+    """
     name = "cloudpickle" if importlib.util.find_spec("cloudpickle") else "joblib.externals.cloudpickle"
-    return bytes(importlib.import_module(name).dumps(value))
+    cloudpickle, torch = importlib.import_module(name), sys.modules.get("torch")
+    if torch is None:
+        return bytes(cloudpickle.dumps(value))
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc,name-defined] # untyped
+        def reducer_override(self, one: Any) -> Any:
+            return _reduced(one) if _is_plain_tensor(one) else super().reducer_override(one)
+
+    buffer = io.BytesIO()
+    Pickler(buffer).dump(value)
+    return buffer.getvalue()
+
+
+def _is_plain_tensor(value: Any) -> bool:
+    """Whether a value is a tensor in this machine's memory, and nothing more (parameters hold one)."""
+    torch = sys.modules["torch"]
+    if type(value) is not torch.Tensor or value.device.type != "cpu" or value.layout is not torch.strided:
+        return False
+    return not value.is_quantized and value.grad_fn is None and not vars(value)
+
+
+def _reduced(tensor: Any) -> tuple[Any, ...]:
+    """A tensor as its numbers and nothing else."""
+    torch = sys.modules["torch"]
+    content = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return _tensor, (content, tensor.dtype, tuple(tensor.shape), tensor.requires_grad)
+
+
+def _tensor(content: bytes, dtype: Any, shape: tuple[int, ...], requires_grad: bool) -> Any:
+    """The inverse of :func:`_reduced`, for pickles."""
+    torch = importlib.import_module("torch")
+    flat = torch.frombuffer(bytearray(content), dtype=dtype).clone() if content else torch.empty(0, dtype=dtype)
+    return flat.reshape(shape).requires_grad_(requires_grad)
 
 
 def _plain(name: Any, value: Any) -> bool:

@@ -1,1 +1,1 @@
-"""Conformance suites for methods and executors that others write."""
+"""Conformance suites for methods and trainers that others write."""

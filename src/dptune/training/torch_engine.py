@@ -61,7 +61,12 @@ def _nonlinear(activation: Activation) -> nn.Module:
 
 
 def build(model: Mlp | Cnn) -> nn.Sequential:
-    """The torch module of a description; it takes flat rows."""
+    """The torch module of a description; it takes flat rows. Its first weights cost the global generator nothing."""
+    with torch.random.fork_rng(devices=[]):
+        return _build(model)
+
+
+def _build(model: Mlp | Cnn) -> nn.Sequential:
     layers: list[nn.Module] = []
     if isinstance(model, Cnn):
         layers.append(nn.Unflatten(1, model.image))
