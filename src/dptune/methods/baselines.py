@@ -18,7 +18,7 @@ from dptune.methods._machinery.search import BestTrial, Training, default_params
 from dptune.methods._machinery.shards import check_candidates
 from dptune.methods.budget import Budget
 from dptune.methods.parts import ALL
-from dptune.methods.plan import Plan
+from dptune.methods.plan import Method, Plan
 from dptune.methods.random_stopping import PUBLIC_SCORE, draw
 from dptune.methods.trial import Params, Randomness, Search
 from dptune.methods.validation import PrivateValidation, validation_of
@@ -139,7 +139,7 @@ def _held(score: Cost, count: int) -> Costs:
 
 
 @dataclass(frozen=True)
-class Naive:
+class Naive(Method):
     """Train every candidate once and release the best; the whole is paid by composition.
 
     Args:
@@ -182,7 +182,7 @@ class NonPrivateOptimum(Naive):
 
 
 @dataclass(frozen=True)
-class RandomGuess:
+class RandomGuess(Method):
     """One configuration from the prior, trained once with the whole budget.
 
     Args:

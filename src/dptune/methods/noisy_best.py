@@ -8,6 +8,7 @@ everything. Utilities must never be released.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -20,6 +21,7 @@ from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candida
 from dptune.methods.budget import Budget
 from dptune.methods.exact import Bits
 from dptune.methods.parts import Shard
+from dptune.methods.plan import Method
 from dptune.methods.trial import Params, Randomness, Search, Selection
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.spaces import Candidates
@@ -56,7 +58,7 @@ class NoisyBestPlan(ChoicePlan):
 
 
 @dataclass(frozen=True)
-class NoisyBest:
+class NoisyBest(Method):
     """Choose by permute-and-flip with the share ``share`` of the budget's epsilon, then train on everything.
 
     ``private`` trains the shards with noise too (not needed for privacy: their models are never released).
@@ -70,6 +72,7 @@ class NoisyBest:
     default: Params | None = None
 
     name: ClassVar[str] = "noisy-best"
+    usual: ClassVar[Mapping[str, Any]] = {"shards": 50}
 
     def __post_init__(self) -> None:
         check_candidates(self.candidates)

@@ -20,7 +20,7 @@ from dptune.methods._machinery.pricing import Pricing, calibrated
 from dptune.methods._machinery.search import RATES, Training, default_params, scaled_batch
 from dptune.methods.budget import Budget
 from dptune.methods.parts import Coin, DataPart
-from dptune.methods.plan import Plan
+from dptune.methods.plan import Method, Plan
 from dptune.methods.random_stopping import RandomStopping, Tuning
 from dptune.methods.trial import Outcome, Params, Randomness, Search, Selection, Trial
 from dptune.methods.validation import PrivateValidation
@@ -118,7 +118,7 @@ class SubsetPlan(Plan):
 
 
 @dataclass(frozen=True)
-class Subset:
+class Subset(Method):
     """Tune with ``method`` on a part that holds each record with probability ``fraction``, then train once.
 
     ``final`` is "rest" (variant 1) or "all" (variant 2). ``transfer`` says what happens to the winner's parameters:
@@ -134,6 +134,7 @@ class Subset:
     warm_start: bool = False
 
     name: ClassVar[str] = "subset"
+    usual: ClassVar[Mapping[str, Any]] = {"fraction": 0.1, "inner": RandomStopping.name}
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, RandomStopping):

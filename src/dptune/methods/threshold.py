@@ -8,7 +8,7 @@ refunded; if nothing passed, the public default is used. NoisyBest is better whe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -30,6 +30,7 @@ from dptune.methods.budget import Budget
 from dptune.methods.exact import Bits
 from dptune.methods.noisy_best import SHARD_ASSUMPTIONS, ShardSearch
 from dptune.methods.parts import Shard
+from dptune.methods.plan import Method
 from dptune.methods.trial import Outcome, Params, Randomness, Search, Selection, Trial
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.spaces import Candidates
@@ -112,7 +113,7 @@ class ThresholdPlan(ChoicePlan):
 
 
 @dataclass(frozen=True)
-class Threshold:
+class Threshold(Method):
     """Raise a utility threshold from ``start`` in elastic multiples of ``granularity``; keep who passed last.
 
     ``variant`` is "rounds" (the paper's, filtered) or "sparse" (one sparse vector, less noise). With ``batch``,
@@ -132,6 +133,7 @@ class Threshold:
     default: Params | None = None
 
     name: ClassVar[str] = "threshold"
+    usual: ClassVar[Mapping[str, Any]] = {"shards": 50}
 
     def __post_init__(self) -> None:
         check_candidates(self.candidates)

@@ -7,6 +7,7 @@ Local scores and votes must never be released. Then one private training on ever
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -20,6 +21,7 @@ from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candida
 from dptune.methods.budget import Budget
 from dptune.methods.exact import Bits, short_fraction
 from dptune.methods.parts import Client
+from dptune.methods.plan import Method
 from dptune.methods.trial import Params, Randomness, Search, Selection
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.spaces import Candidates
@@ -65,7 +67,7 @@ class VotePlan(ChoicePlan):
 
 
 @dataclass(frozen=True)
-class Vote:
+class Vote(Method):
     """``clients`` parts each vote for their ``votes`` best candidates; ``alpha`` skews classes among them (Dirichlet).
 
     The vote gets the share ``share`` of the budget's epsilon (and of delta), the final training the rest.
@@ -81,6 +83,7 @@ class Vote:
     default: Params | None = None
 
     name: ClassVar[str] = "vote"
+    usual: ClassVar[Mapping[str, Any]] = {"votes": 5}
 
     def __post_init__(self) -> None:
         check_candidates(self.candidates)

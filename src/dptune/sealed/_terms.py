@@ -25,7 +25,7 @@ from dptune.sealed._quiet import silence
 from dptune.sealed.randomness import Randomness
 from dptune.sealed.vault import Vault
 
-__all__ = ["Terms", "check_name", "check_run", "check_trainer", "fingerprint", "preflight", "terms_of"]
+__all__ = ["Terms", "check_name", "check_run", "check_trainer", "fingerprint", "preflight", "stored_job", "terms_of"]
 
 DATA_KINDS = ("private", "public", "synthetic")
 
@@ -127,6 +127,15 @@ def terms_of(vault: Vault) -> Terms:
         raise Corrupt(f"The vault in {vault.path.parent} is damaged. {error} {advice}") from None
     except (KeyError, TypeError, ValueError):
         raise Corrupt(f"The vault in {vault.path.parent} is damaged. {advice}") from None
+
+
+def stored_job(vault: Vault) -> dict[str, Any] | None:
+    """The job that a vault keeps, before its plan is derived again; None if the run was started from Python."""
+    stored = vault.facts().get("terms")
+    job = stored.get("job") if isinstance(stored, dict) else None
+    if not isinstance(stored, dict) or not isinstance(job, dict | None):
+        raise Corrupt(f"The vault in {vault.path.parent} is damaged. Restore the run folder from a backup.")
+    return job
 
 
 def preflight(plan: Plan, trainer: Any, data: Any) -> None:

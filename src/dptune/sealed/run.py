@@ -33,7 +33,16 @@ from dptune.sealed._loop import Beat, Loop
 from dptune.sealed._quiet import Quiet, silence
 from dptune.sealed._signature import Signer
 from dptune.sealed._stacks import kinds
-from dptune.sealed._terms import Terms, check_name, check_run, check_trainer, fingerprint, preflight, terms_of
+from dptune.sealed._terms import (
+    Terms,
+    check_name,
+    check_run,
+    check_trainer,
+    fingerprint,
+    preflight,
+    stored_job,
+    terms_of,
+)
 from dptune.sealed.duration import AUTO, offered_time, workers_of
 from dptune.sealed.ledger import Ledger, Receipt
 from dptune.sealed.randomness import Randomness
@@ -166,8 +175,8 @@ def _check_generator(vault: Vault, trainer: Any) -> None:
 
 
 def job_of(out: str | Path) -> dict[str, Any] | None:
-    """How the command line described a run, for :func:`resume`."""
-    return terms_of(Vault.open(Path(out) / "vault")).job
+    """How the command line described a run, for :func:`resume`; its plan may need a module that the job names."""
+    return stored_job(Vault.open(Path(out) / "vault"))
 
 
 def released(out: str | Path) -> bool:
