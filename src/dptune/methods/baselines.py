@@ -170,7 +170,7 @@ class Naive(Method):
             return self.planned(budget, default, self.candidates, Training(base, ALL, {}, validation))
 
         pricing = Pricing(trainer, self.candidates, budget)
-        return planned(calibrated(pricing, lambda base: planned(base).cost, budget, f"Training {count} candidates"))
+        return calibrated(pricing, planned, budget, f"Training {count} candidates")
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,9 @@ class RandomGuess(Method):
 
     def plan(self, budget: Budget, trainer: Any) -> GuessPlan:
         """The smallest noise of one run within the budget."""
-        pricing = Pricing(trainer, self.space, budget)
-        base = calibrated(pricing, lambda base: base.over(self.space).average, budget, "One run")
         default = default_params(self.space, self.default)
-        return GuessPlan(budget, default, self.space, Training(base, ALL, {}, None))
+
+        def planned(base: TrainingCosts) -> GuessPlan:
+            return GuessPlan(budget, default, self.space, Training(base, ALL, {}, None))
+
+        return calibrated(Pricing(trainer, self.space, budget), planned, budget, "One run")

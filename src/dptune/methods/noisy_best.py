@@ -83,8 +83,12 @@ class NoisyBest(Method):
         """The smallest noise of the final training whose total stays within the budget."""
         validation, epsilon = validation_of(trainer, self.validation), self.share * budget.epsilon
         choosing = Choosing(self.candidates, self.default, self.shards, self.private, validation)
-        parts, final, default = choosing.planned(budget, trainer, permute_and_flip(epsilon))
-        return NoisyBestPlan(budget, default, parts, final, epsilon)
+        return choosing.planned(
+            budget,
+            trainer,
+            permute_and_flip(epsilon),
+            lambda default, parts, final: NoisyBestPlan(budget, default, parts, final, epsilon),
+        )
 
 
 class ShardSearch(FixedTrials):

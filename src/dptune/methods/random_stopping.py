@@ -225,19 +225,14 @@ class RandomStopping(Method):
             BudgetExceeded: no noise brings the total within the budget.
         """
         validated = self.validated(budget, trainer)
-        fixed = self.fixed(trainer, validated, 1.0)
-
-        def tuned(base: TrainingCosts) -> Tuning:
-            return self.tuning(base, ALL, fixed, validated)
-
-        base = calibrated(
+        fixed, default = self.fixed(trainer, validated, 1.0), default_params(self.space, self.default)
+        return calibrated(
             Pricing(trainer, self.space, budget, self.costs),
-            lambda base: tuned(base).cost,
+            lambda base: self.planned(budget, default, self.tuning(base, ALL, fixed, validated)),
             budget,
             f"Tuning with {self.runs} runs",
             guide=lambda base: self.choose(base.over(self.space).average),
         )
-        return self.planned(budget, default_params(self.space, self.default), tuned(base))
 
 
 class RandomSearch(BestTrial):

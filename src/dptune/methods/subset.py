@@ -194,7 +194,7 @@ class Subset(Method):
 
         what = f"Tuning on a share of {self.fraction:g} and training on {self.final}"
         pricing = Pricing(trainer, method.space, budget, method.costs)
-        return planned(calibrated(pricing, lambda base: planned(base).cost, budget, what))
+        return calibrated(pricing, planned, budget, what)
 
     def _factors(self, trainer: Any) -> dict[str, float]:
         if isinstance(self.transfer, Mapping):

@@ -163,8 +163,14 @@ class Threshold(Method):
             elastic.most_passes(),
         )
         choosing = Choosing(self.candidates, self.default, self.shards, self.private, validation)
-        parts, final, default = choosing.planned(budget, trainer, rounds.cost)
-        return ThresholdPlan(budget, default, parts, final, rounds, self.batch, self.proposer)
+        return choosing.planned(
+            budget,
+            trainer,
+            rounds.cost,
+            lambda default, parts, final: ThresholdPlan(
+                budget, default, parts, final, rounds, self.batch, self.proposer
+            ),
+        )
 
 
 class Gate:

@@ -102,8 +102,12 @@ class Vote(Method):
         )
         sigma = short_fraction(least)
         choosing = Choosing(self.candidates, self.default, self.clients, self.private, validation)
-        parts, final, default = choosing.planned(budget, trainer, _noisy_vote(p, k, sigma))
-        return VotePlan(budget, default, parts, final, k, self.alpha, sigma)
+        return choosing.planned(
+            budget,
+            trainer,
+            _noisy_vote(p, k, sigma),
+            lambda default, parts, final: VotePlan(budget, default, parts, final, k, self.alpha, sigma),
+        )
 
 
 class VoteSearch(FixedTrials):

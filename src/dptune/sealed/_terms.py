@@ -132,9 +132,9 @@ def terms_of(vault: Vault) -> Terms:
 def stored_job(vault: Vault) -> dict[str, Any] | None:
     """The job that a vault keeps, before its plan is derived again; None if the run was started from Python."""
     stored = vault.facts().get("terms")
-    job = stored.get("job") if isinstance(stored, dict) else None
-    if not isinstance(stored, dict) or not isinstance(job, dict | None):
+    if not isinstance(stored, dict) or not isinstance(stored.get("job", ...), dict | None):
         raise Corrupt(f"The vault in {vault.path.parent} is damaged. Restore the run folder from a backup.")
+    job: dict[str, Any] | None = stored["job"]
     return job
 
 
