@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pickle
 import subprocess
 import sys
 import tomllib
@@ -108,6 +109,10 @@ def test_a_module_that_needs_what_is_missing_says_so(tmp_path: Path) -> None:
         "else:\n    raise AssertionError"
     )
     assert "broken" in _loaded(code)
+
+
+def test_a_function_that_holds_the_package_can_be_sent_to_a_worker() -> None:
+    assert pickle.loads(pickle.dumps(dptune)) is dptune
 
 
 def test_one_version() -> None:

@@ -40,6 +40,10 @@ class _Package(ModuleType):
         if not (isinstance(value, ModuleType) and name in self.__dict__["_homes"]):
             super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A function that is sent to a worker may hold the package; it travels by name, as every module does.
+        return importlib.import_module, (self.__name__,)
+
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.__dict__["_homes"]})
 

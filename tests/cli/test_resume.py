@@ -183,10 +183,10 @@ def test_what_parsers_make_of_ctrl_c_is_one_line(
 
 INTERRUPTED = textwrap.dedent("""
     import os, signal, sys
-    from dptune.cli import main
+    from dptune.cli import main, tune
     def load(job):
         os.kill(os.getpid(), signal.SIGINT)
-    sys.modules["dptune.cli.tune"].load_data = load
+    tune.load_data = load
     main()
 """)
 

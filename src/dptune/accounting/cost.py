@@ -84,9 +84,7 @@ class Cost(ABC):
 
     def epsilon(self, delta: float) -> float:
         """The smallest proven epsilon at this delta, rounded up; ``inf`` if none can be proven."""
-        level = _delta(delta)
-        pair = profile(self)
-        return min(larger_epsilon(pair, level), self._pure())
+        return solved(self, _delta(delta))
 
     def delta(self, epsilon: float) -> float:
         """The smallest proven delta at this epsilon >= 0."""
@@ -153,6 +151,12 @@ def _directed(pair: Pair, direction: str) -> Pair:
 def profile(cost: Cost) -> Pair:
     """The upper profile of a cost, cached."""
     return cost._profile()
+
+
+@lru_cache(maxsize=96)
+def solved(cost: Cost, delta: float) -> float:
+    """The epsilon of a cost, cached: whoever plans, charges or states a cost asks for the same one."""
+    return min(larger_epsilon(profile(cost), delta), cost._pure())
 
 
 @lru_cache(maxsize=96)

@@ -37,8 +37,7 @@ from dptune.errors import DptuneError, InvalidInput
 from dptune.executors.base import Session, Task, Work
 from dptune.executors.models import open_model
 from dptune.executors.processes import Processes
-from dptune.methods.plan import Plan, plan_from_json
-from dptune.methods.random_stopping import RandomStopping, StoppingPlan
+from dptune.methods.plan import Plan
 from dptune.methods.trial import Trial
 from dptune.randomness import Randomness
 from dptune.trainer import Trainer, check_trainer, check_warm_start
@@ -126,10 +125,8 @@ class TuningGame:
 
     def published(self) -> Mapping[str, Bound]:
         """Published bounds, where they know the method."""
-        plan = self.plan
-        if not isinstance(plan, StoppingPlan) or plan.method != RandomStopping.name or len(plan.run_costs) != 1:
-            return {}
-        return published(plan.run_costs[0], plan.law, self.delta)
+        known = self.plan.published_form
+        return {} if known is None else published(*known, self.delta)
 
     def describe(self) -> dict[str, Any]:
         """What a file of finished games must agree with."""
@@ -143,18 +140,18 @@ class TuningGame:
 class _Player:
     """Plays a chunk of games; for the executor it is a trainer whose model are the statistics that were seen."""
 
-    plan: str
+    plan: Plan
     trainer: Trainer[Any, object]
     attacker: Attacker
 
     def fit(
         self, params: Mapping[str, Any], data: tuple[Any, Any], rng: np.random.Generator
     ) -> tuple[list[float], float]:
-        plan, source, runner = plan_from_json(self.plan), Randomness(rng.bytes(32)), Runner(StackedSession)
+        source, runner = Randomness(rng.bytes(32)), Runner(StackedSession)
         seen = []
         for game in range(params["games"]):
             randomness = source.child("game", game)
-            chosen, vault, _ = runner.run(plan, self.trainer, data[params["world"]], randomness)
+            chosen, vault, _ = runner.run(self.plan, self.trainer, data[params["world"]], randomness)
             seen.append(float(self.attacker(*released(chosen, vault))))
         return seen, 0.0
 
@@ -163,7 +160,7 @@ class _Player:
 def _open(game: TuningGame, randomness: Randomness, workers: int) -> Iterator[Session]:
     trainer: Trainer[Any, object]
     trainer = game.trainer if game.name == "ntnv" else Controlled(game.trainer, game.attacker)
-    player = _Player(game.plan.to_json(), trainer, game.attacker)
+    player = _Player(game.plan, trainer, game.attacker)
     if workers == 1:
         yield InlineSession(player, game.worlds, randomness)
         return

@@ -6,7 +6,6 @@ and paid for.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,35 +13,17 @@ from dptune._validate import real
 from dptune.accounting.runs import parse_runs
 from dptune.cli._job import Job, public_records
 from dptune.errors import InvalidInput
-from dptune.methods import (
-    Adaptive,
-    Budget,
-    Line,
-    Naive,
-    NoisyBest,
-    NonPrivateOptimum,
-    Plan,
-    PrivateValidation,
-    RandomGuess,
-    RandomStopping,
-    Subset,
-    Threshold,
-    Vote,
-)
+from dptune.methods import Budget, Method, Plan, PrivateValidation
+from dptune.methods.plan import method_named
+from dptune.methods.settings import Surroundings, method_from_settings
 from dptune.planner import choose
 from dptune.spaces import Choice, Domain, Float, Int, Space
 from dptune.trainer import DeclaresCost, Trainer, check_trainer
 from dptune.training import Adam, Dataset, DpSgdTrainer, Mlp, Momentum, Settings, Sgd
 
-__all__ = ["AUTO", "make_plan", "make_space", "make_trainer"]
+__all__ = ["AUTO", "find_method", "make_plan", "make_space", "make_trainer"]
 
 AUTO = "auto"
-_METHODS: dict[str, Any] = {
-    one.name: one
-    for one in (
-        RandomStopping, Adaptive, Subset, Threshold, NoisyBest, Vote, Naive, RandomGuess, NonPrivateOptimum,
-    )
-}  # fmt: skip
 _OPTIMIZERS = {"sgd": Sgd, "momentum": Momentum, "adam": Adam}
 
 
@@ -110,57 +91,27 @@ def make_plan(job: Job, data: Any, trainer: DeclaresCost, budget: Budget) -> tup
         law = None if runs is None else parse_runs(str(runs))
         advice = choose(trainer, make_space(job, None), budget, records=records, runs=law)
         return advice.plan, advice.explanation
-    if name not in _METHODS:
-        raise InvalidInput(f"Unknown method {name!r}; choose one of {', '.join([AUTO, *sorted(_METHODS)])}.")
     hold = real("validation_fraction", fields.pop("validation_fraction", 0.2), 0, 1, low_open=True, high_open=True)
-    validation = None
     unscored = isinstance(trainer, DpSgdTrainer) and trainer.validation is None
-    if unscored and name != RandomGuess.name:
-        share = float(fields.get("fraction", 0.1)) if name == Subset.name else 1.0
-        validation = PrivateValidation(hold, max(1.0, hold * share * public_records(job, data)))
-    if name != Subset.name:
-        return _tuner(job, _METHODS[name], fields, validation).plan(budget, trainer), None
-    inner = fields.pop("inner", RandomStopping.name)
-    if inner not in (RandomStopping.name, Adaptive.name):
-        raise InvalidInput(f"'inner' must be 'random-stopping' or 'adaptive'; got {inner!r}.")
-    outer: dict[str, Any] = {key: fields.pop(key) for key in ("final", "transfer", "warm_start") if key in fields}
-    outer["fraction"] = fields.pop("fraction", 0.1)
-    tuner = _tuner(job, _METHODS[inner], fields, validation)
-    return _build(Subset, {"method": tuner, **outer}).plan(budget, trainer), None
+
+    def validation(share: float) -> PrivateValidation | None:
+        return PrivateValidation(hold, max(1.0, hold * share * public_records(job, data))) if unscored else None
+
+    surroundings = Surroundings(lambda points: make_space(job, points), validation)
+    return method_from_settings(find_method(job, str(name)), fields, surroundings).plan(budget, trainer), None
 
 
-def _tuner(job: Job, kind: Any, fields: dict[str, Any], validation: PrivateValidation | None) -> Any:
-    """A method that is not made of another one."""
-    given = dict(fields)
-    accepted = inspect.signature(kind).parameters
-    grid = given.pop("grid", 5 if "candidates" in accepted else None)
-    given["candidates" if "candidates" in accepted else "space"] = make_space(job, grid)
-    if "runs" in accepted:
-        given["runs"] = parse_runs(str(given.get("runs", "geometric:10")))
-    if str(given.get("costs", "")).startswith("line:"):
-        given["costs"] = _line(str(given["costs"]).partition(":")[2])
-    if "density" in given:
-        given["density"] = tuple(given["density"])
-    if "votes" in accepted:
-        given.setdefault("votes", 5)
-    if "shards" in accepted:
-        given.setdefault("shards", 50)
-    if validation is not None and "validation" in accepted:
-        given["validation"] = validation
-    return _build(kind, given)
+def find_method(job: Job, name: str) -> type[Method]:
+    """The method that a job names: one of ours, one that a package offers, or a class of the user's own.
 
-
-def _line(text: str) -> Line:
+    A class is written as ``package.module:Class`` and imported, from the job's folder first; so its plans are known.
+    """
+    if ":" in name:
+        found = job.attribute(name, "method")
+        if isinstance(found, type) and issubclass(found, Method) and hasattr(found, "name"):
+            return found
+        raise InvalidInput(f"The method {name!r} is not a class that derives from dptune.methods.Method with a 'name'.")
     try:
-        return Line(float(text))
-    except ValueError:
-        raise InvalidInput(f'Cannot read the line {text!r}; write costs = "line" or "line:SLOPE".') from None
-
-
-def _build(kind: Any, fields: dict[str, Any]) -> Any:
-    accepted = [key for key in inspect.signature(kind).parameters if key not in ("method",)]
-    unknown = sorted(set(fields) - set(accepted) - {"method"})
-    if unknown:
-        shown = ", ".join(key for key in accepted if key not in ("space", "candidates", "validation"))
-        raise InvalidInput(f"The method {kind.name!r} has no setting {unknown[0]!r}; it has {shown}.")
-    return kind(**fields)
+        return method_named(name)
+    except InvalidInput as error:
+        raise InvalidInput(f"{error} Or write {AUTO!r}, or 'package.module:Class' for a method of your own.") from None

@@ -15,7 +15,7 @@ import typer
 from dptune.cli._display import heartbeat
 from dptune.cli._job import Job, load_data, make_executor
 from dptune.cli._output import print_json
-from dptune.cli._tuning import make_trainer
+from dptune.cli._tuning import find_method, make_trainer
 from dptune.cli.tune import show, stoppable
 from dptune.errors import DptuneError, InvalidInput
 from dptune.sealed import load_release
@@ -49,6 +49,8 @@ def resume(
         )
     with _unfinished(folder), stoppable(folder):
         job = Job.from_stored(sections)
+        if ":" in (method := str(job.get("method", "name", ""))):
+            find_method(job, method)  # imported, so that its plan can be read
         data, public = load_data(job)
         trainer = make_trainer(job, data, public)
         with heartbeat("finishing inside the seal") as beat:

@@ -17,7 +17,7 @@ from dptune.cli._output import number, print_json, print_rows
 from dptune.cli._tuning import make_plan, make_trainer
 from dptune.errors import InvalidInput, Stopped
 from dptune.executors import Executor
-from dptune.methods import Plan
+from dptune.methods import Plan, known_methods
 from dptune.sealed import Release, run
 from dptune.sealed.duration import offer
 from dptune.trainer import Trainer
@@ -37,7 +37,7 @@ def tune(
     epsilon: Annotated[float | None, typer.Option(help="The total budget, tuning included.")] = None,
     delta: Annotated[float | None, typer.Option(help="The delta of the statement, for example 1e-5.")] = None,
     method: Annotated[
-        str | None, typer.Option(help="auto | subset | random-stopping | adaptive | noisy-best | ...")
+        str | None, typer.Option(help=f"auto | {' | '.join(known_methods())} | package.module:Class (your own)")
     ] = None,
     runs: Annotated[str | None, typer.Option(help="geometric:MEAN | poisson:MEAN | tnb:SHAPE,MEAN | ...")] = None,
     fraction: Annotated[float | None, typer.Option(help="Share of the records used for tuning (subset).")] = None,

@@ -1,8 +1,8 @@
 """Where trials run: one interface for this machine's processes and for clusters.
 
 An executor starts a fixed number of workers, hands them trials, one or several at a time, and returns what they say.
-It must never retry on its own (a retry conditions on success: ``docs/theorems/select.md``), never print, and never leave
-a trace outside the vault that depends on how many trials there were.
+It must never retry on its own (a retry conditions on success: ``docs/theorems/select.md``), never print, and never
+leave a trace outside the vault that depends on how many trials there were.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""The tuning methods: one file, one method, one theorem. What they share lives in ``_machinery``."""
+"""The tuning methods: one file, one method, one theorem. What they share lives in ``_machinery``.
+
+A method is registered where it is defined (:class:`~dptune.methods.plan.Method`), and every file of this folder is
+loaded here, so that a new one is known by its name and no list needs it.
+"""
+
+import importlib
+import pkgutil
 
 from dptune.methods.adaptive import Adaptive
 from dptune.methods.baselines import Naive, NonPrivateOptimum, RandomGuess
@@ -6,7 +13,7 @@ from dptune.methods.budget import Budget
 from dptune.methods.execute import fit_trial
 from dptune.methods.lines import Line
 from dptune.methods.noisy_best import NoisyBest
-from dptune.methods.plan import Method, Plan, known_methods, plan_from_json
+from dptune.methods.plan import Method, Plan, known_methods, method_named, plan_from_json
 from dptune.methods.random_stopping import RandomStopping
 from dptune.methods.subset import Subset
 from dptune.methods.surrogate import register_rule
@@ -36,7 +43,12 @@ __all__ = [
     "Vote",
     "fit_trial",
     "known_methods",
+    "method_named",
     "plan_from_json",
     "register_proposer",
     "register_rule",
 ]
+
+for _file in pkgutil.iter_modules(__path__):
+    if not _file.name.startswith("_"):
+        importlib.import_module(f"{__name__}.{_file.name}")

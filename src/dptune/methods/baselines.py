@@ -18,7 +18,7 @@ from dptune.methods._machinery.search import BestTrial, Training, default_params
 from dptune.methods._machinery.shards import check_candidates
 from dptune.methods.budget import Budget
 from dptune.methods.parts import ALL
-from dptune.methods.plan import Plan
+from dptune.methods.plan import Method, Plan
 from dptune.methods.random_stopping import PUBLIC_SCORE, draw
 from dptune.methods.trial import Params, Search
 from dptune.methods.validation import PrivateValidation, validation_of
@@ -141,7 +141,7 @@ def _held(score: Cost, count: int) -> Costs:
 
 
 @dataclass(frozen=True)
-class Naive:
+class Naive(Method):
     """Train every candidate once and release the best; the whole is paid by composition.
 
     Args:
@@ -172,7 +172,7 @@ class Naive:
             return self.planned(budget, default, self.candidates, Training(base, ALL, {}, validation))
 
         pricing = Pricing(trainer, self.candidates, budget)
-        return planned(calibrated(pricing, lambda base: planned(base).cost, budget, f"Training {count} candidates"))
+        return calibrated(pricing, planned, budget, f"Training {count} candidates")
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class NonPrivateOptimum(Naive):
 
 
 @dataclass(frozen=True)
-class RandomGuess:
+class RandomGuess(Method):
     """One configuration from the prior, trained once with the whole budget.
 
     Args:
@@ -203,7 +203,9 @@ class RandomGuess:
 
     def plan(self, budget: Budget, trainer: DeclaresCost) -> GuessPlan:
         """The smallest noise of one run within the budget."""
-        pricing = Pricing(trainer, self.space, budget)
-        base = calibrated(pricing, lambda base: base.over(self.space).average, budget, "One run")
         default = default_params(self.space, self.default)
-        return GuessPlan(budget, default, self.space, Training(base, ALL, {}, None))
+
+        def planned(base: TrainingCosts) -> GuessPlan:
+            return GuessPlan(budget, default, self.space, Training(base, ALL, {}, None))
+
+        return calibrated(Pricing(trainer, self.space, budget), planned, budget, "One run")

@@ -8,9 +8,10 @@ everything. Utilities must never be released.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dptune._validate import integer, real
 from dptune.accounting import Cost
@@ -20,6 +21,7 @@ from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candida
 from dptune.methods.budget import Budget
 from dptune.methods.exact import Bits
 from dptune.methods.parts import Shard
+from dptune.methods.plan import Method
 from dptune.methods.trial import Params, Search, Selection
 from dptune.methods.utilities import total_utility
 from dptune.methods.validation import PrivateValidation, validation_of
@@ -59,7 +61,7 @@ class NoisyBestPlan(ChoicePlan):
 
 
 @dataclass(frozen=True)
-class NoisyBest:
+class NoisyBest(Method):
     """Choose by permute-and-flip with the share ``share`` of the budget's epsilon, then train on everything.
 
     ``private`` trains the shards with noise too (not needed for privacy: their models are never released).
@@ -73,6 +75,7 @@ class NoisyBest:
     default: Params | None = None
 
     name: ClassVar[str] = "noisy-best"
+    usual: ClassVar[Mapping[str, Any]] = {"shards": 50}
 
     def __post_init__(self) -> None:
         check_candidates(self.candidates)
@@ -83,8 +86,12 @@ class NoisyBest:
         """The smallest noise of the final training whose total stays within the budget."""
         validation, epsilon = validation_of(trainer, self.validation), self.share * budget.epsilon
         choosing = Choosing(self.candidates, self.default, self.shards, self.private, validation)
-        parts, final, default = choosing.planned(budget, trainer, permute_and_flip(epsilon))
-        return NoisyBestPlan(budget, default, parts, final, epsilon)
+        return choosing.planned(
+            budget,
+            trainer,
+            permute_and_flip(epsilon),
+            lambda default, parts, final: NoisyBestPlan(budget, default, parts, final, epsilon),
+        )
 
 
 class ShardSearch(FixedTrials):

@@ -1,9 +1,9 @@
-"""Plans: everything about a run that is fixed before data is touched, one frozen type for each method.
+"""Methods and their plans: everything about a run that is fixed before data is touched, one frozen type for each.
 
 What a plan says beside its fields (cost, noise, law, theorem, assumptions) is derived from them, so it cannot say
 anything else; a plan that was stored is derived again when it is read, and an edited one is refused. Adding a method
-means a subclass of :class:`Plan` in the method's own file: it is known by its name from then on. Nothing here may
-read data, print, log or keep state.
+means one file with a subclass of :class:`Plan` and one of :class:`Method`: both are known by their name from then on,
+to commands, planners, audits and tests (``docs/contributing.md``). Nothing here may read data, print or log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from importlib import metadata
+from typing import Any, ClassVar
 
 from dptune._codec import from_json, to_values
 from dptune.accounting import ADDED_OR_REMOVED, Cost, Runs
@@ -28,17 +29,47 @@ from dptune.randomness import Randomness
 from dptune.spaces import Candidates, Domain
 from dptune.trainer import DeclaresCost
 
-__all__ = ["Budget", "Method", "Plan", "known_methods", "plan_from_json"]
+__all__ = ["ENTRY_POINTS", "Budget", "Method", "Plan", "known_methods", "method_named", "plan_from_json"]
+
+ENTRY_POINTS = "dptune.methods"
+"""The group of entry points by which an installed package offers methods: ``name = "package.module:Class"``."""
 
 _KINDS: dict[str, type[Plan]] = {}
+_METHODS: dict[str, type[Method]] = {}
 _EDITED = "it was edited, or made by another version. Plan again."
 
 
-class Method(Protocol):
-    """A frozen description of how to tune."""
+class Method(ABC):
+    """A frozen description of how to tune; one with a ``name`` is registered where it is defined.
 
+    Its fields are its settings, by the names that job files use. Some names are filled from the rest of the job
+    (:mod:`dptune.methods.settings`): ``space`` or ``candidates``, ``runs``, ``validation``, and ``method`` for one
+    that is made of another.
+    """
+
+    name: ClassVar[str]
+    usual: ClassVar[Mapping[str, Any]] = {}
+    """Settings that a job may leave out although the class has no default for them."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" in cls.__dict__:
+            _register(_METHODS, cls.name, cls)
+
+    @abstractmethod
     def plan(self, budget: Budget, trainer: DeclaresCost) -> Plan:
         """The smallest noise whose total cost stays within the budget; touches no data."""
+
+
+def _register(known: dict[str, type[Any]], name: str, cls: type[Any]) -> None:
+    """Keep a class by its name; two methods of one name would read each other's plans."""
+    other = known.get(name, cls)
+    if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise InvalidInput(
+            f"{cls.__qualname__} calls itself {name!r}, as {other.__qualname__} of {other.__module__} does; give it "
+            "another name."
+        )
+    known[name] = cls
 
 
 @dataclass(frozen=True)
@@ -66,7 +97,7 @@ class Plan(ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "method" in cls.__dict__:
-            _KINDS[cls.method] = cls
+            _register(_KINDS, cls.method, cls)
 
     def __post_init__(self) -> None:
         if not _lies_in(self.space, self.default):
@@ -140,6 +171,11 @@ class Plan(ABC):
         """The costs of one training, one for each kind of configuration that differs in cost."""
         return (self.cost,)
 
+    @property
+    def published_form(self) -> tuple[Cost, Runs] | None:
+        """The cost of a run and the law of their number, where published bounds know the method; None elsewhere."""
+        return None
+
     # What follows from the above.
 
     @property
@@ -175,8 +211,42 @@ class Plan(ABC):
 
 
 def known_methods() -> tuple[str, ...]:
-    """The names of all methods that plans can be read of, sorted."""
-    return tuple(sorted(_KINDS))
+    """The names of all methods that are loaded, sorted.
+
+    Examples:
+        >>> import dptune.methods
+        >>> "random-stopping" in known_methods()
+        True
+    """
+    return tuple(sorted(_METHODS))
+
+
+def method_named(name: str) -> type[Method]:
+    """The method of this name: one that is loaded, or one that an installed package offers by an entry point.
+
+    Args:
+        name: as in ``known_methods()``, or the name of an entry point of the group ``dptune.methods``.
+
+    Raises:
+        InvalidInput: there is no such method, or its package cannot be imported.
+    """
+    if name not in _METHODS:
+        _load_offered(name)
+    if name not in _METHODS:
+        raise InvalidInput(f"Unknown method {name!r}; known: {', '.join(known_methods())}.")
+    return _METHODS[name]
+
+
+def _load_offered(name: str) -> None:
+    """Import what an installed package offers under this name, if any does."""
+    for offered in metadata.entry_points(group=ENTRY_POINTS, name=name):
+        try:
+            offered.load()
+        except Exception as error:
+            raise InvalidInput(
+                f"The method {name!r} is offered by {offered.value!r}, which cannot be imported ({error}); mend or "
+                "remove that package."
+            ) from None
 
 
 def plan_from_json(data: str | Mapping[str, Any]) -> Plan:
@@ -199,7 +269,12 @@ def plan_from_json(data: str | Mapping[str, Any]) -> Plan:
             raise
         raise InvalidInput(f"Not a plan: {error}. Write it with Plan.to_json().") from None
     if method not in _KINDS:
-        raise InvalidInput(f"Unknown method {method!r} in the plan; known: {', '.join(known_methods())}.")
+        _load_offered(method)
+    if method not in _KINDS:
+        raise InvalidInput(
+            f"Unknown method {method!r} in the plan; known: {', '.join(known_methods())}. Import the module of a "
+            "method of your own first."
+        )
     fields = {**settings, "budget": to_values(budget), "default": default}
     plan = from_json(fields, _KINDS[method], "a plan with the settings of its method")
     _compare(plan, stored)

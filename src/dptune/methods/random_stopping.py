@@ -6,9 +6,10 @@ and must never be released; K = 0, like a run in which everything failed, releas
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dptune._codec import register_tagged
 from dptune.accounting import Cost, Runs, parallel, select
@@ -19,7 +20,7 @@ from dptune.methods._machinery.search import BestTrial, Training, default_params
 from dptune.methods.budget import Budget
 from dptune.methods.lines import Line
 from dptune.methods.parts import ALL, DataPart
-from dptune.methods.plan import Plan
+from dptune.methods.plan import Method, Plan
 from dptune.methods.trial import Params, Search
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.randomness import Randomness
@@ -150,12 +151,17 @@ class StoppingPlan(Plan):
     def run_costs(self) -> tuple[Cost, ...]:
         return self.tuning.base.run_costs or (self.cost,)
 
+    @property
+    def published_form(self) -> tuple[Cost, Runs] | None:
+        known = self.method == StoppingPlan.method and len(self.run_costs) == 1
+        return (self.run_costs[0], self.law) if known else None
+
     def start(self, randomness: Randomness) -> Search:
         return self.tuning.start(randomness, self.default)
 
 
 @dataclass(frozen=True)
-class RandomStopping:
+class RandomStopping(Method):
     """Draw K from ``runs``, train K configurations drawn from the space's prior, release the best.
 
     Args:
@@ -183,6 +189,7 @@ class RandomStopping:
     costs: str | Line = "average"
 
     name: ClassVar[str] = "random-stopping"
+    usual: ClassVar[Mapping[str, Any]] = {"runs": "geometric:10"}
     planned: ClassVar[type[StoppingPlan]] = StoppingPlan
 
     def __post_init__(self) -> None:
@@ -220,19 +227,14 @@ class RandomStopping:
             BudgetExceeded: no noise brings the total within the budget.
         """
         validated = self.validated(budget, trainer)
-        fixed = self.fixed(trainer, validated, 1.0)
-
-        def tuned(base: TrainingCosts) -> Tuning:
-            return self.tuning(base, ALL, fixed, validated)
-
-        base = calibrated(
+        fixed, default = self.fixed(trainer, validated, 1.0), default_params(self.space, self.default)
+        return calibrated(
             Pricing(trainer, self.space, budget, self.costs),
-            lambda base: tuned(base).cost,
+            lambda base: self.planned(budget, default, self.tuning(base, ALL, fixed, validated)),
             budget,
             f"Tuning with {self.runs} runs",
             guide=lambda base: self.choose(base.over(self.space).average),
         )
-        return self.planned(budget, default_params(self.space, self.default), tuned(base))
 
 
 class RandomSearch(BestTrial):

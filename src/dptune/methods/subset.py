@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dptune._validate import real
 from dptune.accounting import Cost, Runs, compose, disjoint, subsample
@@ -20,7 +20,7 @@ from dptune.methods._machinery.pricing import Pricing, calibrated
 from dptune.methods._machinery.search import RATES, Training, default_params, scaled_batch
 from dptune.methods.budget import Budget
 from dptune.methods.parts import Coin, DataPart
-from dptune.methods.plan import Plan
+from dptune.methods.plan import Method, Plan
 from dptune.methods.random_stopping import RandomStopping, Tuning
 from dptune.methods.trial import Outcome, Params, Search, Selection, Trial
 from dptune.methods.validation import PrivateValidation
@@ -124,7 +124,7 @@ class SubsetPlan(Plan):
 
 
 @dataclass(frozen=True)
-class Subset:
+class Subset(Method):
     """Tune with ``method`` on a part that holds each record with probability ``fraction``, then train once.
 
     ``final`` is "rest" (variant 1) or "all" (variant 2). ``transfer`` says what happens to the winner's parameters:
@@ -141,6 +141,7 @@ class Subset:
     warm_start: bool = False
 
     name: ClassVar[str] = "subset"
+    usual: ClassVar[Mapping[str, Any]] = {"fraction": 0.1, "inner": RandomStopping.name}
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, RandomStopping):
@@ -200,7 +201,7 @@ class Subset:
 
         what = f"Tuning on a share of {self.fraction:g} and training on {self.final}"
         pricing = Pricing(trainer, method.space, budget, method.costs)
-        return planned(calibrated(pricing, lambda base: planned(base).cost, budget, what))
+        return calibrated(pricing, planned, budget, what)
 
     def _factors(self, trainer: object) -> dict[str, float]:
         if isinstance(self.transfer, Mapping):

@@ -8,10 +8,10 @@ refunded; if nothing passed, the public default is used. NoisyBest is better whe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dptune._validate import integer, real
 from dptune.accounting import Cost
@@ -30,6 +30,7 @@ from dptune.methods.budget import Budget
 from dptune.methods.exact import Bits
 from dptune.methods.noisy_best import SHARD_ASSUMPTIONS, ShardSearch
 from dptune.methods.parts import Shard
+from dptune.methods.plan import Method
 from dptune.methods.trial import Outcome, Params, Search, Selection, Trial
 from dptune.methods.utilities import UNIT, total_utility
 from dptune.methods.validation import PrivateValidation, validation_of
@@ -115,7 +116,7 @@ class ThresholdPlan(ChoicePlan):
 
 
 @dataclass(frozen=True)
-class Threshold:
+class Threshold(Method):
     """Raise a utility threshold from ``start`` in elastic multiples of ``granularity``; keep who passed last.
 
     ``variant`` is "rounds" (the paper's, filtered) or "sparse" (one sparse vector, less noise). With ``batch``,
@@ -135,6 +136,7 @@ class Threshold:
     default: Params | None = None
 
     name: ClassVar[str] = "threshold"
+    usual: ClassVar[Mapping[str, Any]] = {"shards": 50}
 
     def __post_init__(self) -> None:
         check_candidates(self.candidates)
@@ -164,8 +166,14 @@ class Threshold:
             elastic.most_passes(),
         )
         choosing = Choosing(self.candidates, self.default, self.shards, self.private, validation)
-        parts, final, default = choosing.planned(budget, trainer, rounds.cost)
-        return ThresholdPlan(budget, default, parts, final, rounds, self.batch, self.proposer)
+        return choosing.planned(
+            budget,
+            trainer,
+            rounds.cost,
+            lambda default, parts, final: ThresholdPlan(
+                budget, default, parts, final, rounds, self.batch, self.proposer
+            ),
+        )
 
 
 class Gate:

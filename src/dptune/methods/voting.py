@@ -9,9 +9,10 @@ Local scores and votes must never be released. Then one private training on ever
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dptune._validate import integer, real
 from dptune.accounting import Cost, within_client
@@ -22,6 +23,7 @@ from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candida
 from dptune.methods.budget import Budget
 from dptune.methods.exact import Bits, short_fraction
 from dptune.methods.parts import Client
+from dptune.methods.plan import Method
 from dptune.methods.trial import Params, Search, Selection
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.randomness import Randomness
@@ -69,7 +71,7 @@ class VotePlan(ChoicePlan):
 
 
 @dataclass(frozen=True)
-class Vote:
+class Vote(Method):
     """``clients`` parts each vote for their ``votes`` best candidates; ``alpha`` skews classes among them (Dirichlet).
 
     The vote gets the share ``share`` of the budget's epsilon (and of delta), the final training the rest.
@@ -85,6 +87,7 @@ class Vote:
     default: Params | None = None
 
     name: ClassVar[str] = "vote"
+    usual: ClassVar[Mapping[str, Any]] = {"votes": 5}
 
     def __post_init__(self) -> None:
         check_candidates(self.candidates)
@@ -105,8 +108,12 @@ class Vote:
         )
         sigma = short_fraction(least)
         choosing = Choosing(self.candidates, self.default, self.clients, self.private, validation)
-        parts, final, default = choosing.planned(budget, trainer, _noisy_vote(p, k, sigma))
-        return VotePlan(budget, default, parts, final, k, self.alpha, sigma)
+        return choosing.planned(
+            budget,
+            trainer,
+            _noisy_vote(p, k, sigma),
+            lambda default, parts, final: VotePlan(budget, default, parts, final, k, self.alpha, sigma),
+        )
 
 
 class VoteSearch(FixedTrials):

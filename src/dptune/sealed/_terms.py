@@ -26,7 +26,7 @@ from dptune.sealed._quiet import silence
 from dptune.sealed.vault import Vault
 from dptune.trainer import SupportsCheck, Trainer, check_trainer, check_warm_start
 
-__all__ = ["Terms", "check_able", "check_name", "check_run", "fingerprint", "preflight", "terms_of"]
+__all__ = ["Terms", "check_able", "check_name", "check_run", "fingerprint", "preflight", "stored_job", "terms_of"]
 
 DataT = TypeVar("DataT")
 
@@ -126,6 +126,15 @@ def terms_of(vault: Vault) -> Terms:
         raise Corrupt(f"The vault in {vault.path.parent} is damaged. {error} {advice}") from None
     except (KeyError, TypeError, ValueError):
         raise Corrupt(f"The vault in {vault.path.parent} is damaged. {advice}") from None
+
+
+def stored_job(vault: Vault) -> dict[str, Any] | None:
+    """The job that a vault keeps, before its plan is derived again; None if the run was started from Python."""
+    stored = vault.facts().get("terms")
+    if not isinstance(stored, dict) or not isinstance(stored.get("job", ...), dict | None):
+        raise Corrupt(f"The vault in {vault.path.parent} is damaged. Restore the run folder from a backup.")
+    job: dict[str, Any] | None = stored["job"]
+    return job
 
 
 def preflight(plan: Plan, trainer: Trainer[DataT, object], data: DataT) -> None:

@@ -34,7 +34,7 @@ from dptune.sealed._folder import Folder, new_folder, working_in
 from dptune.sealed._quiet import Quiet, silence
 from dptune.sealed._signature import Signer
 from dptune.sealed._stacks import kinds
-from dptune.sealed._terms import Terms, check_able, check_name, check_run, fingerprint, preflight, terms_of
+from dptune.sealed._terms import Terms, check_able, check_name, check_run, fingerprint, preflight, stored_job, terms_of
 from dptune.sealed.duration import AUTO, offered_time, workers_of
 from dptune.sealed.loop import Beat, Loop
 from dptune.sealed.release import (
@@ -177,8 +177,8 @@ def _check_generator(vault: Vault, trainer: object) -> None:
 
 
 def job_of(out: str | Path) -> dict[str, Any] | None:
-    """How the command line described a run, for :func:`resume`."""
-    return terms_of(Vault.open(Path(out) / "vault")).job
+    """How the command line described a run, for :func:`resume`; its plan may need a module that the job names."""
+    return stored_job(Vault.open(Path(out) / "vault"))
 
 
 def released(out: str | Path) -> bool:

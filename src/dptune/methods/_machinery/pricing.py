@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from dptune.accounting import Cost
 from dptune.accounting.calibrate import calibrate_noise
@@ -149,46 +150,57 @@ class Pricing:
         return noise
 
 
+class Priced(Protocol):
+    """What has a cost, as every plan does."""
+
+    @property
+    def cost(self) -> Cost:
+        """The cost of everything."""
+
+
+P = TypeVar("P", bound=Priced)
+
+
 def calibrated(
     pricing: Pricing,
-    total: Callable[[TrainingCosts], Cost],
+    planned: Callable[[TrainingCosts], P],
     budget: Budget,
     what: str,
     guide: Callable[[TrainingCosts], Cost] | None = None,
-) -> TrainingCosts:
-    """The costs of trainings with the smallest noise whose total stays within the budget.
+) -> P:
+    """The plan with the smallest noise whose cost stays within the budget.
 
     Args:
         pricing: the trainer's costs as a function of the noise.
-        total: the cost of everything, given the costs of trainings.
-        budget: what the total must stay within.
-        what: how a refusal calls the total.
-        guide: the part of the total that the noise moves, if the rest is known to fit; the total is verified.
+        planned: the plan, given the costs of trainings.
+        budget: what the plan's cost must stay within.
+        what: how a refusal calls the plan.
+        guide: the part of the cost that the noise moves, if the rest is known to fit; the whole is verified.
+
+    Returns:
+        The very plan that was verified, so what it says about its cost is not computed again.
 
     Raises:
         BudgetExceeded: no noise brings the total within the budget, or there is none to set.
     """
-
-    def price_of(costs: TrainingCosts, priced: Callable[[TrainingCosts], Cost] = total) -> Cost:
-        return budget.covering(priced(costs))
-
     if not pricing.adjustable:
-        costs = pricing.at(None)
-        price = price_of(costs).epsilon(budget.delta)
+        fixed = planned(pricing.at(None))
+        price = fixed.cost.epsilon(budget.delta)
         if price > budget.epsilon:
             raise BudgetExceeded(
                 f"{what} costs epsilon {price:.4g} at delta {budget.delta:g}, more than the budget {budget.epsilon:g}, "
                 "and the trainer's noise is not tunable (its cost does not follow 'noise_multiplier') or the line is "
                 "fixed. Raise the budget, expect fewer runs, or declare a smaller cost per run."
             )
-        return costs
+        return fixed
+
+    def moved(costs: TrainingCosts) -> Cost:
+        return planned(costs).cost if guide is None else budget.covering(guide(costs))
+
     level = calibrate_noise(
-        lambda noise: price_of(pricing.at(noise), guide or total),
-        budget.epsilon,
-        budget.delta,
-        tolerance=pricing.tolerance,
+        lambda noise: moved(pricing.at(noise)), budget.epsilon, budget.delta, tolerance=pricing.tolerance
     )
-    costs = pricing.at(level)
-    if price_of(costs).epsilon(budget.delta) > budget.epsilon:
+    plan = planned(pricing.at(level))
+    if plan.cost.epsilon(budget.delta) > budget.epsilon:
         raise BudgetExceeded(f"{what} could not be brought within epsilon {budget.epsilon:g}; raise the budget.")
-    return costs
+    return plan

@@ -8,8 +8,10 @@ most 2^20 and a private validation record by at most k (2^20 / M + 1): exact int
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from dptune.accounting import Cost, compose
 from dptune.errors import InvalidInput
@@ -124,6 +126,9 @@ class ChoicePlan(Plan):
         return self.final.base.run_costs or (self.cost,)
 
 
+Chosen = TypeVar("Chosen", bound=ChoicePlan)
+
+
 @dataclass(frozen=True)
 class Choosing:
     """What the methods that choose by parts have in common when they plan."""
@@ -134,21 +139,26 @@ class Choosing:
     private: bool
     validation: PrivateValidation | None
 
-    def planned(self, budget: Budget, trainer: DeclaresCost, choice: Cost) -> tuple[Parts, Training, Params]:
+    def planned(
+        self, budget: Budget, trainer: DeclaresCost, choice: Cost, plan: Callable[[Params, Parts, Training], Chosen]
+    ) -> Chosen:
         """Pay for a choice, then train the chosen candidate once on everything with what is left.
 
-        Returns:
-            The cheap trainings, the final one, and the public default.
+        Args:
+            budget: the total.
+            trainer: declares what one training costs.
+            choice: what the choice costs, for a refusal to name it.
+            plan: makes the plan of the public default, the cheap trainings and the final one.
         """
-        what = f"The choice (epsilon {choice.epsilon(budget.delta):.4g}) and one training"
-
-        def total(base: TrainingCosts) -> Cost:
-            return compose(choice, base.over(self.candidates).worst)
-
-        base = calibrated(Pricing(trainer, self.candidates, budget), total, budget, what)
-        # Models of parts are never released: their noise is zero unless it was asked for.
-        noise = base.noise if self.private else 0.0
-        level = {NOISE: noise} if tunable_noise(trainer, self.candidates.default) else {}
+        what = f"The choice (epsilon {budget.covering(choice).epsilon(budget.delta):.4g}) and one training"
+        default = default_params(self.candidates, self.default)
+        tunable = tunable_noise(trainer, self.candidates.default)
         fixed = scaled_batch(trainer, self.candidates, 1.0 / self.parts)
-        parts = Parts(self.candidates, self.parts, fixed, level, self.validation)
-        return parts, Training(base, ALL, {}, None), default_params(self.candidates, self.default)
+
+        def planned(base: TrainingCosts) -> Chosen:
+            # Models of parts are never released: their noise is zero unless it was asked for.
+            level = {NOISE: base.noise if self.private else 0.0} if tunable else {}
+            parts = Parts(self.candidates, self.parts, fixed, level, self.validation)
+            return plan(default, parts, Training(base, ALL, {}, None))
+
+        return calibrated(Pricing(trainer, self.candidates, budget), planned, budget, what)
