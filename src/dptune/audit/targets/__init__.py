@@ -31,7 +31,7 @@ class Registered:
 
 def _later(module: str, name: str) -> Callable[[], Target]:
     def make() -> Target:
-        found: Target = getattr(importlib.import_module(f"dptune.audit.{module}"), name)()
+        found: Target = getattr(importlib.import_module(f"dptune.audit.targets.{module}"), name)()
         return found
 
     return make
@@ -49,9 +49,9 @@ TARGETS = MappingProxyType(
         "all iterates": Registered(training.watched_iterates),
         "random stopping": Registered(runner.stopping, 400),
         "failures": Registered(runner.failures),
-        "one step": Registered(_later("_targets_drawn", "one_step"), 40),
-        "federated ballot": Registered(_later("_targets_federated", "ballots"), 2000),
-        "federated vote": Registered(_later("_targets_federated", "federated_vote"), 150),
-        "sealed runs": Registered(_later("_targets_sealed", "sealed"), 60),
+        "one step": Registered(_later("drawn", "one_step"), 40),
+        "federated ballot": Registered(_later("federated", "ballots"), 2000),
+        "federated vote": Registered(_later("federated", "federated_vote"), 150),
+        "sealed runs": Registered(_later("sealed", "sealed"), 60),
     }
 )
