@@ -39,8 +39,7 @@ class _ListedPlan(Plan):
     offered: Domain
     training: Training
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         if self.training.part != ALL:
             raise InvalidInput("This method trains on every record; plan again.")
 
@@ -74,9 +73,9 @@ class NaivePlan(_ListedPlan):
     method: ClassVar[str] = "naive"
     theorem: ClassVar[str] = "docs/theorems/compose.md"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        super().check()
         check_candidates(self.offered)
-        super().__post_init__()
 
     @staticmethod
     def paid(costs: Costs) -> Cost:

@@ -98,6 +98,10 @@ class Plan(ABC):
     def __post_init__(self) -> None:
         if not _lies_in(self.space, self.default):
             raise InvalidInput("The plan's default is outside of its space, so its cost is not known; plan again.")
+        self.check()
+
+    def check(self) -> None:  # noqa: B027 - a theorem may cover every value that the types allow
+        """Refuse fields that the method's theorem does not cover: a stored plan may have been edited."""
 
     # What every method answers.
 

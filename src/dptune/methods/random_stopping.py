@@ -106,8 +106,7 @@ class StoppingPlan(Plan):
     method: ClassVar[str] = "random-stopping"
     theorem: ClassVar[str] = "docs/theorems/select.md"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         if self.tuning.part != ALL:
             raise InvalidInput("Tuning on a part of the records is the method 'subset'; plan again.")
         if self.tuning.method != self.method:

@@ -57,8 +57,7 @@ class SubsetPlan(Plan):
 
     method: ClassVar[str] = "subset"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         Subset.check(self.fraction, self.train_on)
         before, after = parts_of(self.fraction, self.train_on)
         if self.tuning.part != before or self.final.part != after or self.final.validation is not None:
