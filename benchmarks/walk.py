@@ -150,7 +150,7 @@ class Walk:
 
 
 def _same_object(caller: FrameType, callee: FrameType) -> bool:
-    """Whether an object calls itself: its class and the base of that may stand in two files, yet nobody else is asked."""
+    """Whether an object calls itself: its class and that one's base may stand in two files; nobody else is asked."""
     one, other = caller.f_locals.get("self"), callee.f_locals.get("self")
     return one is not None and one is other
 
