@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dptune._codec import from_json, to_values
 from dptune.accounting import Cost, Runs
@@ -24,6 +24,9 @@ from dptune.methods.budget import Budget
 from dptune.methods.trial import Params, Randomness, Search
 from dptune.methods.validation import PrivateValidation
 from dptune.spaces import Candidates, Domain
+
+if TYPE_CHECKING:
+    from dptune.methods.comparison import Entry, Setting
 
 __all__ = ["ENTRY_POINTS", "Budget", "Method", "Plan", "known_methods", "method_named", "plan_from_json"]
 
@@ -52,9 +55,18 @@ class Method(ABC):
         if "name" in cls.__dict__:
             _register(_METHODS, cls.name, cls)
 
+    place: ClassVar[int] = 100
+    """Where tables of all methods list it: the smaller, the earlier."""
+
     @abstractmethod
     def plan(self, budget: Budget, trainer: Any) -> Plan:
         """The smallest noise whose total cost stays within the budget; touches no data."""
+
+    @classmethod
+    def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        """What the method enters a comparison of all methods with; nothing, unless it says otherwise."""
+        del setting
+        return ()
 
 
 def _register(known: dict[str, type[Any]], name: str, cls: type[Any]) -> None:
