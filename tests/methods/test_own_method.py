@@ -26,7 +26,7 @@ from dptune.accounting import Gdp, compose
 from dptune.audit.tuning_games import TuningGame, play_tuning
 from dptune.cli import main
 from dptune.errors import InvalidInput
-from dptune.methods import Budget, Line, Method, Plan, PrivateValidation, known_methods, method_named, plan_from_json
+from dptune.methods import Budget, Line, Method, Plan, known_methods, method_named, plan_from_json
 from dptune.methods import plan as registry
 from dptune.methods.settings import Surroundings, method_from_settings
 from dptune.sealed import Ledger, load_release, run
@@ -277,7 +277,7 @@ def test_settings_are_read_by_the_fields_of_the_class() -> None:
     )
     assert (subset.fraction, subset.final, subset.method.density) == (0.1, "all", (0.5, 2))
     assert subset.method.costs == Line(0.1)
-    assert subset.method.validation == PrivateValidation(0.1, 50)  # a tenth of the tenth that is tuned on
+    assert subset.method.validation.denominator == pytest.approx(50)  # a tenth of the tenth that is tuned on
     with pytest.raises(InvalidInput, match="needs 'records'"):
         method_from_settings(method_named("subset"), {}, Surroundings(SPACE, 0.1))
     for name, settings, said in (
