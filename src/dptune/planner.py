@@ -19,20 +19,16 @@ from dptune._validate import integer, real
 from dptune.accounting import ADDED_OR_REMOVED, DpSgd, Geometric, Neighbours, Runs
 from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.methods import (
-    Adaptive,
     Budget,
-    Naive,
-    NoisyBest,
     Plan,
     PrivateValidation,
     RandomGuess,
     RandomStopping,
     Subset,
-    Threshold,
-    Vote,
+    known_methods,
+    method_named,
 )
-from dptune.methods.models import flip_choices, threshold_choices, top_share, vote_choices
-from dptune.methods.voting import VotePlan
+from dptune.methods.comparison import TOP, Setting
 from dptune.spaces import Candidates, Domain
 from dptune.trainer import DeclaresCost, DeclaresRecords, Trainer, has_own_score
 
@@ -40,11 +36,8 @@ __all__ = ["Advice", "Compared", "choose", "compare", "default_validation", "pub
 
 DataT = TypeVar("DataT")
 
-_TOP = 0.05
 _LEAST_TUNING_RECORDS = 500
 _FRACTIONS = (0.1, 0.2)
-_REPEATS = 400
-_CLIENT_DEVIATION = 0.2
 _VALIDATION_SHARE = 0.1
 
 
@@ -178,7 +171,7 @@ def _explain(
         pass
     parts.append(
         f"About {law.expected:g} configurations are tried in expectation; one of the best 5 % is among them with "
-        f"probability {law.hit_probability(_TOP):.2f}."
+        f"probability {law.hit_probability(TOP):.2f}."
     )
     held = plan.validation
     if held is not None and held.noise is not None:
@@ -241,59 +234,19 @@ def compare(
     """
     n = integer("records", records, 1)
     real("share", share, 0, 1, low_open=True, high_open=True)
-    count = len(candidates)
-    hit = runs.hit_probability(_TOP)
-    c, big_c = density
-    range_ = (runs.hit_probability(c * _TOP), runs.hit_probability(min(1.0, big_c * _TOP)))
-    m, q = runs.expected, fraction
     rng = np.random.default_rng(seed)
-    uniform = rng.random((_REPEATS, count))
-    kb = share * budget.epsilon * shards
-    k = min(votes, count - 1)
-
-    def voted(plan: VotePlan) -> float:
-        chosen = vote_choices(uniform, clients, k, plan.sigma, _CLIENT_DEVIATION, rng)
-        return top_share(uniform, chosen, _TOP)
-
-    stopping = RandomStopping(candidates, runs)
-    entries: list[tuple[str, Any, float, Any]] = [
-        ("random guess", RandomGuess(candidates), 1.0, lambda _: (_TOP, None)),
-        ("naive composition", Naive(candidates), float(count), lambda _: (1.0, None)),
-        ("random stopping", stopping, m, lambda _: (hit, None)),
-        ("adaptive", Adaptive(candidates, runs, density=density), m, lambda _: range_),
-        ("subset, rest", Subset(stopping, q), m * q + 1 - q, lambda _: (hit, None)),
-        ("subset, all", Subset(stopping, q, final="all"), m * q + 1, lambda _: (hit, None)),
-        (
-            "threshold, rounds",
-            Threshold(candidates, shards, share=share),
-            count + 1.0,
-            lambda _: (top_share(uniform, threshold_choices(uniform, kb, 0.02, "rounds", rng), _TOP), None),
-        ),
-        (
-            "threshold, sparse",
-            Threshold(candidates, shards, share=share, variant="sparse"),
-            count + 1.0,
-            lambda _: (top_share(uniform, threshold_choices(uniform, kb, 0.02, "sparse", rng), _TOP), None),
-        ),
-        (
-            "noisy best",
-            NoisyBest(candidates, shards, share=share),
-            count + 1.0,
-            lambda _: (top_share(uniform, flip_choices(uniform, kb, rng), _TOP), None),
-        ),
-        ("vote", Vote(candidates, k, clients, share=share), count + 1.0, lambda plan: (voted(plan), None)),
-    ]
+    setting = Setting(candidates, budget, runs, fraction, density, shards, clients, votes, share, rng)
+    setting.utilities  # noqa: B018 - drawn first, whichever methods there are
+    methods = sorted((method_named(name) for name in known_methods()), key=lambda one: (one.place, one.name))
     rows = []
-    for name, method, trainings, chance in entries:
+    for entry in (entry for method in methods for entry in method.entries(setting)):
         try:
-            plan = method.plan(budget, trainer)
+            plan = entry.method.plan(budget, trainer)
         except BudgetExceeded as error:
-            rows.append(Compared(name, None, math.inf, math.nan, None, math.nan, None, str(error)))
+            rows.append(Compared(entry.name, None, math.inf, math.nan, None, math.nan, None, str(error)))
             continue
-        low, high = chance(plan)
-        note = "model" if name.startswith(("threshold", "noisy", "vote")) else ""
-        if name == "adaptive":
-            note = "any rule"
-        gradients = trainings * n * _passes(plan)
-        rows.append(Compared(name, plan.noise_multiplier, plan.price(), plan.expected_runs, gradients, low, high, note))
+        low, high = entry.chance(plan)
+        gradients = entry.trainings * n * _passes(plan)
+        noise, price = plan.noise_multiplier, plan.price()
+        rows.append(Compared(entry.name, noise, price, plan.expected_runs, gradients, low, high, entry.note))
     return rows

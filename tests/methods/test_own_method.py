@@ -27,7 +27,7 @@ from dptune.audit.tuning_games import TuningGame, play_tuning
 from dptune.cli import main
 from dptune.errors import InvalidInput
 from dptune.ledgers import Ledger
-from dptune.methods import Budget, Line, Method, Plan, PrivateValidation, known_methods, method_named, plan_from_json
+from dptune.methods import Budget, Line, Method, Plan, known_methods, method_named, plan_from_json
 from dptune.methods import plan as registry
 from dptune.methods.settings import Surroundings, method_from_settings
 from dptune.randomness import Randomness
@@ -206,7 +206,7 @@ def test_an_installed_package_offers_it_by_name(
     importlib.invalidate_caches()
     found = method_named("best-of-k")
     assert found.__name__ == "BestOfK"
-    made = method_from_settings(found, {"count": 2}, Surroundings(lambda points: SPACE, lambda share: None))
+    made = method_from_settings(found, {"count": 2}, Surroundings(SPACE))
     stored = folder / "plan.json"
     stored.write_text(made.plan(BUDGET, Summing()).to_json())
     for known in (registry._METHODS, registry._KINDS):  # as in another process
@@ -251,15 +251,9 @@ def test_a_method_that_is_not_there_is_one_line(
 OURS = [name for name in known_methods() if method_named(name).__module__.startswith("dptune.")]
 
 
-def _surroundings(validated: bool) -> Surroundings:
-    grid = SPACE.grid(3)
-    held = PrivateValidation(0.1, 500) if validated else None
-    return Surroundings(lambda points: SPACE if points is None else grid, lambda share: held)
-
-
 @pytest.mark.parametrize("name", OURS)
 def test_every_registered_method_can_be_made_of_a_job_and_planned(name: str) -> None:
-    made = method_from_settings(method_named(name), {}, _surroundings(False))
+    made = method_from_settings(method_named(name), {}, Surroundings(SPACE))
     plan = check_method(made, Budget(8.0, 1e-5), Summing(), lambda trial: trial.params["x"], range(1))
     assert plan.method == name == made.name
     assert (_ROOT / plan.theorem).exists()
@@ -278,13 +272,15 @@ def test_two_methods_of_one_name_are_refused() -> None:
 
 
 def test_settings_are_read_by_the_fields_of_the_class() -> None:
-    job = _surroundings(True)
+    job = Surroundings(SPACE, 0.1, 5000)
     subset: Any = method_from_settings(
         method_named("subset"), {"inner": "adaptive", "density": [0.5, 2], "costs": "line:0.1", "final": "all"}, job
     )
     assert (subset.fraction, subset.final, subset.method.density) == (0.1, "all", (0.5, 2))
     assert subset.method.costs == Line(0.1)
-    assert subset.method.validation is not None
+    assert subset.method.validation.denominator == pytest.approx(50)  # a tenth of the tenth that is tuned on
+    with pytest.raises(InvalidInput, match="needs 'records'"):
+        method_from_settings(method_named("subset"), {}, Surroundings(SPACE, 0.1))
     for name, settings, said in (
         ("subset", {"inner": "vote"}, "'inner' must be one of adaptive, random-stopping here; got 'vote'"),
         ("vote", {"shards": 3}, "The method 'vote' has no setting 'shards'"),

@@ -8,16 +8,16 @@ is the caller's knowledge; nothing here rounds inward on an upper bound.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr, ndtr
 
+from dptune.accounting._half import TINY, Array, Half, Indices, solve
+
 __all__ = [
+    "TINY",
     "Array",
     "GaussianHalf",
     "Half",
@@ -30,72 +30,6 @@ __all__ = [
     "gaussian_pair",
     "solve",
 ]
-
-Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
-
-TINY = 1e-18  # below every delta anyone states; profiles are cut there
-LARGEST_LOSS = 5000.0
-_ROUND = 1e-10  # outward step of a root in e
-
-
-class Half(ABC):
-    """One direction of a profile, for e >= 0. Decreasing, convex in exp(e)."""
-
-    @abstractmethod
-    def delta(self, e: Array) -> Array:
-        """d(e) for an array of e >= 0, of any shape."""
-
-    @property
-    @abstractmethod
-    def end(self) -> float:
-        """A loss beyond which d is constant or below 1e-18."""
-
-    def knots(self) -> Array:
-        """Losses where d has kinks, if it has a few; smooth profiles return none."""
-        return np.empty(0)
-
-    def epsilon(self, delta: float) -> float:
-        """The smallest e >= 0 with d(e) <= delta, rounded up; infinite if there is none."""
-        return solve(self, delta)
-
-    def quick_epsilon(self, delta: float) -> float | None:
-        """An upper bound on ``epsilon`` that is much cheaper, if there is one."""
-        del delta
-        return None
-
-    def keeps(self, e: float, delta: float) -> bool:
-        """Whether a cheap look proves d(e) <= delta; False means not known."""
-        return bool(self.delta(np.array([e]))[0] <= delta)
-
-
-def solve(half: Half, delta: float, upward: bool = True) -> float:
-    """Root of d(e) = delta on e >= 0, rounded up (or down): the one place where profiles become epsilons."""
-
-    def value(e: float) -> float:
-        return float(half.delta(np.array([e]))[0])
-
-    if value(0.0) <= delta:
-        return 0.0
-    low, high = 0.0, max(half.end, 1e-3)
-    if value(high) > delta:
-        high = LARGEST_LOSS
-        if value(high) > delta:
-            return math.inf
-        low = half.end
-
-    def excess(e: float) -> float:
-        return math.log(max(value(e), 1e-320)) - math.log(delta)
-
-    root = float(brentq(excess, low, high, xtol=_ROUND / 4, rtol=1e-14))
-    step = _ROUND * max(1.0, root)
-    if not upward:
-        return max(0.0, root - step)
-    root += step
-    while value(root) > delta:
-        step *= 2.0
-        root += step
-    return root
 
 
 @dataclass(frozen=True)

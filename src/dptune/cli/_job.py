@@ -25,7 +25,16 @@ from dptune.executors import Executor, Processes
 from dptune.methods import Budget
 from dptune.training import Dataset, load
 
-__all__ = ["SECTIONS", "Job", "load_data", "make_budget", "make_executor", "public_records", "read_job"]
+__all__ = [
+    "SECTIONS",
+    "Job",
+    "load_data",
+    "make_budget",
+    "make_executor",
+    "public_records",
+    "read_job",
+    "stated_records",
+]
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "data": (
@@ -202,13 +211,19 @@ def load_data(job: Job) -> tuple[Any, Dataset | None]:
     return split.train, split.test
 
 
-def public_records(job: Job, data: Any) -> int:
-    """The public number of records: stated, or that of a published benchmark."""
+def stated_records(job: Job, data: Any) -> int | None:
+    """The public number of records: stated, or that of a published benchmark; None where neither is."""
     stated = job.get("data", "records")
     if stated is not None:
         return integer("records", stated, 1)
-    if job.get("data", "name") in _BENCHMARKS:
-        return len(data)
+    return len(data) if job.get("data", "name") in _BENCHMARKS else None
+
+
+def public_records(job: Job, data: Any) -> int:
+    """The same, where it is needed."""
+    records = stated_records(job, data)
+    if records is not None:
+        return records
     raise InvalidInput("Section [data] needs 'records': a public figure, about their number; it must not be counted.")
 
 

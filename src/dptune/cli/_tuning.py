@@ -11,13 +11,13 @@ from typing import Any
 
 from dptune._validate import real
 from dptune.accounting.runs import parse_runs
-from dptune.cli._job import Job, public_records
+from dptune.cli._job import Job, public_records, stated_records
 from dptune.errors import InvalidInput
-from dptune.methods import Budget, Method, Plan, PrivateValidation
+from dptune.methods import Budget, Method, Plan
 from dptune.methods.plan import method_named
 from dptune.methods.settings import Surroundings, method_from_settings
 from dptune.planner import choose
-from dptune.spaces import Choice, Domain, Float, Int, Space
+from dptune.spaces import Choice, Float, Int, Space
 from dptune.trainer import DeclaresCost, Trainer, check_trainer
 from dptune.training import Adam, Dataset, DpSgdTrainer, Mlp, Momentum, Settings, Sgd
 
@@ -68,15 +68,12 @@ def _dimension(name: str, value: Any) -> Float | Int | Choice:
     return kind(value["low"], value["high"], bool(value.get("log", False)))
 
 
-def make_space(job: Job, points: Any) -> Domain:
-    """The space; with ``points`` a grid of candidates."""
+def make_space(job: Job) -> Space:
+    """The space."""
     fields = job.sections.get("space", {})
     if not fields:
         fields = {"learning_rate": {"low": 0.01, "high": 10.0, "log": True}, "clip_norm": [0.1, 0.3, 1.0, 3.0]}
-    space = Space(**{name: _dimension(name, value) for name, value in fields.items()})
-    if points is None:
-        return space
-    return space.grid(**points) if isinstance(points, Mapping) else space.grid(points)
+    return Space(**{name: _dimension(name, value) for name, value in fields.items()})
 
 
 def make_plan(job: Job, data: Any, trainer: DeclaresCost, budget: Budget) -> tuple[Plan, str | None]:
@@ -89,15 +86,11 @@ def make_plan(job: Job, data: Any, trainer: DeclaresCost, budget: Budget) -> tup
             raise InvalidInput(f"The setting {sorted(fields)[0]!r} belongs to a method; name one in [method].")
         records = public_records(job, data) if isinstance(trainer, DpSgdTrainer) else None
         law = None if runs is None else parse_runs(str(runs))
-        advice = choose(trainer, make_space(job, None), budget, records=records, runs=law)
+        advice = choose(trainer, make_space(job), budget, records=records, runs=law)
         return advice.plan, advice.explanation
     hold = real("validation_fraction", fields.pop("validation_fraction", 0.2), 0, 1, low_open=True, high_open=True)
     unscored = isinstance(trainer, DpSgdTrainer) and trainer.validation is None
-
-    def validation(share: float) -> PrivateValidation | None:
-        return PrivateValidation(hold, max(1.0, hold * share * public_records(job, data))) if unscored else None
-
-    surroundings = Surroundings(lambda points: make_space(job, points), validation)
+    surroundings = Surroundings(make_space(job), hold if unscored else None, stated_records(job, data))
     return method_from_settings(find_method(job, str(name)), fields, surroundings).plan(budget, trainer), None
 
 

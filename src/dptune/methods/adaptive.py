@@ -19,6 +19,7 @@ from dptune.errors import InvalidInput
 from dptune.methods._machinery.costs import TrainingCosts
 from dptune.methods._machinery.projection import project, project_kl
 from dptune.methods._machinery.search import Told, winner_of
+from dptune.methods.comparison import TOP, Entry, Setting
 from dptune.methods.parts import DataPart
 from dptune.methods.random_stopping import RandomStopping, StoppingPlan, Tuning
 from dptune.methods.surrogate import GaussianProcess, Rule, rule_named
@@ -130,6 +131,7 @@ class Adaptive(RandomStopping):
     batch: int = 1
 
     name: ClassVar[str] = "adaptive"
+    place: ClassVar[int] = 4
     planned: ClassVar[type[StoppingPlan]] = AdaptivePlan
 
     def __post_init__(self) -> None:
@@ -137,6 +139,12 @@ class Adaptive(RandomStopping):
         steering = self._steering()
         steering.proposer()
         object.__setattr__(self, "density", steering.density)
+
+    @classmethod
+    def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        low, high = (setting.runs.hit_probability(min(1.0, bound * TOP)) for bound in setting.density)
+        method = cls(setting.candidates, setting.runs, density=setting.density)
+        return (Entry("adaptive", method, setting.runs.expected, lambda _: (low, high), "any rule"),)
 
     def _steering(self) -> Steering:
         return Steering(self.density, self.tau, self.beta, self.rule, self.penalty, self.points, self.batch)

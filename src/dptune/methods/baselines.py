@@ -17,6 +17,7 @@ from dptune.methods._machinery.pricing import Pricing, calibrated
 from dptune.methods._machinery.search import BestTrial, Training, default_params
 from dptune.methods._machinery.shards import check_candidates
 from dptune.methods.budget import Budget
+from dptune.methods.comparison import TOP, Entry, Setting
 from dptune.methods.parts import ALL
 from dptune.methods.plan import Method, Plan
 from dptune.methods.random_stopping import PUBLIC_SCORE, draw
@@ -41,8 +42,7 @@ class _ListedPlan(Plan):
     offered: Domain
     training: Training
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         if self.training.part != ALL:
             raise InvalidInput("This method trains on every record; plan again.")
 
@@ -76,9 +76,9 @@ class NaivePlan(_ListedPlan):
     method: ClassVar[str] = "naive"
     theorem: ClassVar[str] = "docs/theorems/compose.md"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        super().check()
         check_candidates(self.offered)
-        super().__post_init__()
 
     @staticmethod
     def paid(costs: Costs) -> Cost:
@@ -155,10 +155,16 @@ class Naive(Method):
     default: Params | None = None
 
     name: ClassVar[str] = "naive"
+    place: ClassVar[int] = 2
     planned: ClassVar[type[NaivePlan]] = NaivePlan
 
     def __post_init__(self) -> None:
         check_candidates(self.candidates)
+
+    @classmethod
+    def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        count = float(len(setting.candidates))
+        return (Entry("naive composition", cls(setting.candidates), count, lambda _: (1.0, None)),)
 
     def plan(self, budget: Budget, trainer: DeclaresCost) -> NaivePlan:
         """The smallest noise whose total cost stays within the budget."""
@@ -182,6 +188,11 @@ class NonPrivateOptimum(Naive):
     name: ClassVar[str] = "non-private-optimum"
     planned: ClassVar[type[NaivePlan]] = OptimumPlan
 
+    @classmethod
+    def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        del setting
+        return ()  # it fits no budget
+
 
 @dataclass(frozen=True)
 class RandomGuess(Method):
@@ -196,10 +207,15 @@ class RandomGuess(Method):
     default: Params | None = None
 
     name: ClassVar[str] = "random-guess"
+    place: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.space, Space | Candidates):
             raise InvalidInput(f"'space' must be a Space or a list of candidates (Space.of); got {self.space!r}.")
+
+    @classmethod
+    def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        return (Entry("random guess", cls(setting.candidates), 1.0, lambda _: (TOP, None)),)
 
     def plan(self, budget: Budget, trainer: DeclaresCost) -> GuessPlan:
         """The smallest noise of one run within the budget."""

@@ -15,9 +15,19 @@ from numpy.typing import NDArray
 
 from dptune.accounting.shards import ElasticRounds, ElasticStep, above_threshold, flip_rate, sparse_vector
 
-__all__ = ["Rounds", "elastic_rounds", "flip_choices", "sparse_choices", "top_share", "vote_choices"]
+__all__ = [
+    "CLIENT_DEVIATION",
+    "Rounds",
+    "elastic_rounds",
+    "flip_choices",
+    "sparse_choices",
+    "top_share",
+    "vote_choices",
+]
 
 Array = NDArray[np.float64]
+
+CLIENT_DEVIATION = 0.2  # of a client's local score from the utility
 
 
 @dataclass(frozen=True)

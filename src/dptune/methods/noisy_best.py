@@ -19,7 +19,9 @@ from dptune.accounting.shards import permute_and_flip
 from dptune.methods._machinery.search import FixedTrials
 from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candidates
 from dptune.methods.budget import Budget
+from dptune.methods.comparison import TOP, Entry, Setting
 from dptune.methods.exact import Bits
+from dptune.methods.models import flip_choices, top_share
 from dptune.methods.parts import Shard
 from dptune.methods.plan import Method
 from dptune.methods.trial import Params, Search, Selection
@@ -76,11 +78,21 @@ class NoisyBest(Method):
 
     name: ClassVar[str] = "noisy-best"
     usual: ClassVar[Mapping[str, Any]] = {"shards": 50}
+    place: ClassVar[int] = 7
 
     def __post_init__(self) -> None:
         check_candidates(self.candidates)
         integer("shards", self.shards, 1, 10**6)
         real("share", self.share, 0, 1, low_open=True, high_open=True)
+
+    @classmethod
+    def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        def chance(_: Any) -> tuple[float, None]:
+            chosen = flip_choices(setting.utilities, setting.k_epsilon, setting.rng)
+            return top_share(setting.utilities, chosen, TOP), None
+
+        method = cls(setting.candidates, setting.shards, share=setting.share)
+        return (Entry("noisy best", method, len(setting.candidates) + 1.0, chance, "model"),)
 
     def plan(self, budget: Budget, trainer: DeclaresCost) -> NoisyBestPlan:
         """The smallest noise of the final training whose total stays within the budget."""

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dptune._codec import from_json, to_values
 from dptune.accounting import ADDED_OR_REMOVED, Cost, Runs
@@ -28,6 +28,9 @@ from dptune.methods.validation import PrivateValidation
 from dptune.randomness import Randomness
 from dptune.spaces import Candidates, Domain
 from dptune.trainer import DeclaresCost
+
+if TYPE_CHECKING:
+    from dptune.methods.comparison import Entry, Setting
 
 __all__ = ["ENTRY_POINTS", "Budget", "Method", "Plan", "known_methods", "method_named", "plan_from_json"]
 
@@ -56,9 +59,18 @@ class Method(ABC):
         if "name" in cls.__dict__:
             _register(_METHODS, cls.name, cls)
 
+    place: ClassVar[int] = 100
+    """Where tables of all methods list it: the smaller, the earlier."""
+
     @abstractmethod
     def plan(self, budget: Budget, trainer: DeclaresCost) -> Plan:
         """The smallest noise whose total cost stays within the budget; touches no data."""
+
+    @classmethod
+    def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        """What the method enters a comparison of all methods with; nothing, unless it says otherwise."""
+        del setting
+        return ()
 
 
 def _register(known: dict[str, type[Any]], name: str, cls: type[Any]) -> None:
@@ -102,6 +114,10 @@ class Plan(ABC):
     def __post_init__(self) -> None:
         if not _lies_in(self.space, self.default):
             raise InvalidInput("The plan's default is outside of its space, so its cost is not known; plan again.")
+        self.check()
+
+    def check(self) -> None:  # noqa: B027 - a theorem may cover every value that the types allow
+        """Refuse fields that the method's theorem does not cover: a stored plan may have been edited."""
 
     # What every method answers.
 

@@ -18,6 +18,7 @@ from dptune.methods._machinery.costs import TrainingCosts
 from dptune.methods._machinery.pricing import Pricing, calibrated
 from dptune.methods._machinery.search import BestTrial, Training, default_params, scaled_batch
 from dptune.methods.budget import Budget
+from dptune.methods.comparison import Entry, Setting
 from dptune.methods.lines import Line
 from dptune.methods.parts import ALL, DataPart
 from dptune.methods.plan import Method, Plan
@@ -108,8 +109,7 @@ class StoppingPlan(Plan):
     method: ClassVar[str] = "random-stopping"
     theorem: ClassVar[str] = "docs/theorems/select.md"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         if self.tuning.part != ALL:
             raise InvalidInput("Tuning on a part of the records is the method 'subset'; plan again.")
         if self.tuning.method != self.method:
@@ -190,6 +190,7 @@ class RandomStopping(Method):
 
     name: ClassVar[str] = "random-stopping"
     usual: ClassVar[Mapping[str, Any]] = {"runs": "geometric:10"}
+    place: ClassVar[int] = 3
     planned: ClassVar[type[StoppingPlan]] = StoppingPlan
 
     def __post_init__(self) -> None:
@@ -198,6 +199,11 @@ class RandomStopping(Method):
         if not isinstance(self.runs, Runs):
             raise InvalidInput(f"'runs' must be a law such as Geometric(10) or Poisson(15); got {self.runs!r}.")
         default_params(self.space, self.default)
+
+    @classmethod
+    def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        method, runs = cls(setting.candidates, setting.runs), setting.runs.expected
+        return (Entry("random stopping", method, runs, lambda _: (setting.hit, None)),)
 
     def choose(self, base: Cost) -> Cost:
         """The cost of choosing the best among runs that each cost ``base``."""

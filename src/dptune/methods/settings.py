@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from dptune.errors import InvalidInput
 from dptune.methods.lines import Line
 from dptune.methods.plan import Method, known_methods, method_named
 from dptune.methods.validation import PrivateValidation
-from dptune.spaces import Domain
+from dptune.spaces import Domain, Space
 
 __all__ = ["Surroundings", "method_from_settings"]
 
@@ -31,12 +31,30 @@ class Surroundings:
     """What a job has for any method.
 
     Args:
-        space: the job's space, or with a number of points the grid of candidates in it.
-        validation: how trainings on a share of the records are scored privately; None where the trainer has a score.
+        space: what may be tried.
+        held: the share of the tuned records that scores trainings privately; None where the trainer has a score.
+        records: the public number of records, if the job states one; private scores need it.
     """
 
-    space: Callable[[Any], Domain]
-    validation: Callable[[float], PrivateValidation | None]
+    space: Space
+    held: float | None = None
+    records: int | None = None
+
+    def offered(self, points: Any) -> Domain:
+        """The space, or a list of candidates in it: so many points of every dimension, or as a dictionary says."""
+        if points is None:
+            return self.space
+        return self.space.grid(**points) if isinstance(points, Mapping) else self.space.grid(points)
+
+    def validation(self, share: float) -> PrivateValidation | None:
+        """How trainings on this share of the records are scored privately; None where the trainer has a score."""
+        if self.held is None:
+            return None
+        if self.records is None:
+            raise InvalidInput(
+                "Section [data] needs 'records': a public figure, about their number; it must not be counted."
+            )
+        return PrivateValidation(self.held, max(1.0, self.held * share * self.records))
 
 
 def method_from_settings(kind: type[Method], settings: Mapping[str, Any], job: Surroundings) -> Method:
@@ -61,9 +79,9 @@ def _built(kind: type[Method], given: dict[str, Any], job: Surroundings, share: 
     else:
         given = {**kind.usual, **given}
         if "candidates" in accepted:
-            given["candidates"] = job.space(given.pop("grid", _POINTS))
+            given["candidates"] = job.offered(given.pop("grid", _POINTS))
         elif "space" in accepted:
-            given["space"] = job.space(given.pop("grid", None))
+            given["space"] = job.offered(given.pop("grid", None))
         if "validation" in accepted and (scored := job.validation(share)) is not None:
             given["validation"] = scored
     _check(kind, given)

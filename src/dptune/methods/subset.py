@@ -19,6 +19,7 @@ from dptune.methods._machinery.costs import TrainingCosts
 from dptune.methods._machinery.pricing import Pricing, calibrated
 from dptune.methods._machinery.search import RATES, Training, default_params, scaled_batch
 from dptune.methods.budget import Budget
+from dptune.methods.comparison import Entry, Setting
 from dptune.methods.parts import Coin, DataPart
 from dptune.methods.plan import Method, Plan
 from dptune.methods.random_stopping import RandomStopping, Tuning
@@ -59,8 +60,7 @@ class SubsetPlan(Plan):
 
     method: ClassVar[str] = "subset"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         Subset.check(self.fraction, self.train_on)
         before, after = parts_of(self.fraction, self.train_on)
         if self.tuning.part != before or self.final.part != after or self.final.validation is not None:
@@ -142,6 +142,7 @@ class Subset(Method):
 
     name: ClassVar[str] = "subset"
     usual: ClassVar[Mapping[str, Any]] = {"fraction": 0.1, "inner": RandomStopping.name}
+    place: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, RandomStopping):
@@ -152,6 +153,15 @@ class Subset(Method):
                 real(f"transfer of {name}", factor, 0, low_open=True)
         elif self.transfer not in ("auto", "sgd", "none"):
             raise InvalidInput(f"'transfer' must be 'auto', 'sgd', 'none' or a dictionary; got {self.transfer!r}.")
+
+    @classmethod
+    def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        inner, q = RandomStopping(setting.candidates, setting.runs), setting.fraction
+        tuned = setting.runs.expected * q
+        return (
+            Entry("subset, rest", cls(inner, q), tuned + 1 - q, lambda _: (setting.hit, None)),
+            Entry("subset, all", cls(inner, q, final="all"), tuned + 1, lambda _: (setting.hit, None)),
+        )
 
     @staticmethod
     def check(fraction: float, final: str) -> float:

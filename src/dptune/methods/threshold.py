@@ -27,7 +27,9 @@ from dptune.errors import InvalidInput
 from dptune.methods._machinery.search import Told
 from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candidates
 from dptune.methods.budget import Budget
+from dptune.methods.comparison import TOP, Entry, Setting
 from dptune.methods.exact import Bits
+from dptune.methods.models import threshold_choices, top_share
 from dptune.methods.noisy_best import SHARD_ASSUMPTIONS, ShardSearch
 from dptune.methods.parts import Shard
 from dptune.methods.plan import Method
@@ -137,6 +139,7 @@ class Threshold(Method):
 
     name: ClassVar[str] = "threshold"
     usual: ClassVar[Mapping[str, Any]] = {"shards": 50}
+    place: ClassVar[int] = 6
 
     def __post_init__(self) -> None:
         check_candidates(self.candidates)
@@ -151,6 +154,20 @@ class Threshold(Method):
             raise InvalidInput(f"No proposer called {self.proposer!r} is registered; call register_proposer.")
         if self.proposer is not None and self.batch is None:
             raise InvalidInput("A proposer needs 'batch', the largest number of candidates in a round.")
+
+    @classmethod
+    def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        def entry(variant: str) -> Entry:
+            method = cls(setting.candidates, setting.shards, share=setting.share, variant=variant)
+
+            def chance(_: Any) -> tuple[float, None]:
+                utilities = setting.utilities
+                chosen = threshold_choices(utilities, setting.k_epsilon, method.granularity, variant, setting.rng)
+                return top_share(utilities, chosen, TOP), None
+
+            return Entry(f"threshold, {variant}", method, len(setting.candidates) + 1.0, chance, "model")
+
+        return entry("rounds"), entry("sparse")
 
     def plan(self, budget: Budget, trainer: DeclaresCost) -> ThresholdPlan:
         """The smallest noise of the final training whose total stays within the budget."""

@@ -21,7 +21,9 @@ from dptune.accounting.voting import RingVote, vote_sensitivity
 from dptune.methods._machinery.search import FixedTrials
 from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candidates
 from dptune.methods.budget import Budget
+from dptune.methods.comparison import TOP, Entry, Setting
 from dptune.methods.exact import Bits, short_fraction
+from dptune.methods.models import CLIENT_DEVIATION, top_share, vote_choices
 from dptune.methods.parts import Client
 from dptune.methods.plan import Method
 from dptune.methods.trial import Params, Search, Selection
@@ -88,6 +90,7 @@ class Vote(Method):
 
     name: ClassVar[str] = "vote"
     usual: ClassVar[Mapping[str, Any]] = {"votes": 5}
+    place: ClassVar[int] = 8
 
     def __post_init__(self) -> None:
         check_candidates(self.candidates)
@@ -96,6 +99,18 @@ class Vote(Method):
         real("share", self.share, 0, 1, low_open=True, high_open=True)
         if self.alpha is not None:
             real("alpha", self.alpha, 0, 1e6, low_open=True)
+
+    @classmethod
+    def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        count = len(setting.candidates)
+        votes = min(setting.votes, count - 1)
+
+        def chance(plan: VotePlan) -> tuple[float, None]:
+            chosen = vote_choices(setting.utilities, setting.clients, votes, plan.sigma, CLIENT_DEVIATION, setting.rng)
+            return top_share(setting.utilities, chosen, TOP), None
+
+        method = cls(setting.candidates, votes, setting.clients, share=setting.share)
+        return (Entry("vote", method, count + 1.0, chance, "model"),)
 
     def plan(self, budget: Budget, trainer: DeclaresCost) -> VotePlan:
         """The smallest noise of the final training whose total stays within the budget."""

@@ -91,8 +91,7 @@ class ChoicePlan(Plan):
     parts: Parts
     final: Training
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
         if self.final.part != ALL or self.final.validation is not None or self.final.fixed:
             raise InvalidInput("The final training of this method sees every record; plan again.")
 
