@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dptune._codec import register_family
 from dptune._validate import integer, real
-from dptune.data import size, take
+from dptune.data import Labelled, size, take
 from dptune.errors import InvalidInput
 
 __all__ = ["ALL", "Client", "Coin", "DataPart", "GeneratorSource", "Shard", "part_from_json", "records", "size"]
@@ -174,5 +174,5 @@ def records(part: DataPart, data: Any, randomness: GeneratorSource) -> Any:
     """
     if not part.conditions:
         return data
-    labels = data[-1] if isinstance(data, tuple) else getattr(data, "y", None)
+    labels = data[-1] if isinstance(data, tuple) else data.y if isinstance(data, Labelled) else None
     return take(data, part.index(size(data), labels, randomness))
