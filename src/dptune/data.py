@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,38 @@ from numpy.typing import NDArray
 from dptune import _validate
 from dptune.errors import InvalidInput
 
-__all__ = ["FEATURE_RANGE", "Dataset", "size", "take"]
+__all__ = ["FEATURE_RANGE", "Dataset", "Labelled", "Named", "SupportsTake", "size", "take"]
 
 Floats = NDArray[np.floating[Any]]
 
 # Wide enough for any measurement; squares of it, summed over a million features, are finite in single precision.
 FEATURE_RANGE = (-1e12, 1e12)
+
+
+@runtime_checkable
+class SupportsTake(Protocol):
+    """Records of a kind of your own, from which some can be taken."""
+
+    def take(self, index: NDArray[np.int64], /) -> Any:
+        """The records at the given places, in the same form; perhaps none."""
+
+
+@runtime_checkable
+class Labelled(Protocol):
+    """Records with classes, by which Dirichlet clients are drawn."""
+
+    @property
+    def y(self) -> Any:
+        """One class for each record."""
+
+
+@runtime_checkable
+class Named(Protocol):
+    """Records that know what messages and folders call them."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
 
 
 class _Key(Protocol):
@@ -204,7 +230,7 @@ def take(data: Any, index: NDArray[np.int64]) -> Any:
         return [data[i] for i in index]
     if isinstance(data, np.ndarray):
         return data[index]
-    if callable(getattr(data, "take", None)):
+    if isinstance(data, SupportsTake):
         return data.take(index)
     raise InvalidInput(
         f"Cannot take a part of {type(data).__name__}: give an array, a list, a tuple of them, or an object with "

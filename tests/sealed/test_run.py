@@ -284,13 +284,13 @@ def test_a_finished_run_has_nothing_to_resume(tmp_path: Path) -> None:
 class _Tagged(ToyTrainer):
     """A trainer that says which generator draws its noise."""
 
-    generator = "one"
+    noise_generator = "one"
 
 
 class _Elsewhere(ToyTrainer):
     """The same on an install with another generator."""
 
-    generator = "two"
+    noise_generator = "two"
 
 
 def test_a_run_cannot_go_on_with_another_generator(tmp_path: Path) -> None:

@@ -12,7 +12,10 @@ import pytest
 
 from dptune.accounting import DpSgd, Gaussian, Gdp
 from dptune.errors import InvalidInput
+from dptune.methods.execute import fit_trial
+from dptune.methods.trial import Trial
 from dptune.randomness import Randomness
+from dptune.testing.trainers import weights_of
 from dptune.training import DpSgdTrainer, Fitted, Holdout, Mlp, Settings, Trainer, fit_many, load, softmax, trainer
 from dptune.training._compiled import kernel
 from dptune.training.datasets import Dataset
@@ -253,3 +256,27 @@ def test_a_module_must_come_from_a_function() -> None:
     mixing = DpSgdTrainer(lambda params: torch.nn.Sequential(*layers), SETTINGS)
     with pytest.raises(InvalidInput, match="BatchNorm1d: its output for one record depends on the others"):
         mixing.check({}, digits)
+
+
+@pytest.mark.parametrize("torch_module", [False, True])
+def test_a_run_continues_from_the_model_that_an_earlier_one_returned(torch_module: bool) -> None:
+    """Of a torch module the bound method 'parameters' was handed over once, and every such final training failed."""
+    split = load("digits")
+    model: object = softmax(64, 10)
+    if torch_module:
+        torch = pytest.importorskip("torch")
+        model = lambda params: torch.nn.Linear(64, 10)  # noqa: E731 - a factory
+    made = DpSgdTrainer(model, dataclasses.replace(SETTINGS, steps=3))  # type: ignore[arg-type] # one of both
+    source = Randomness.rehearsal(1)
+    start, _ = fit_trial(made, Trial(0, {}, seed_label=("first",)), split.train, source)
+    later = Trial(1, {"lr": 1e-9}, seed_label=("second",), warm_start=0)
+    warm, _ = fit_trial(made, later, split.train, source, start=start)
+    cold, _ = fit_trial(made, later, split.train, source)
+    weights, begun, fresh = weights_of(warm), weights_of(start), weights_of(cold)
+    assert weights is not None
+    assert begun is not None
+    assert fresh is not None
+    np.testing.assert_allclose(weights, begun, atol=1e-6)
+    assert np.abs(weights - fresh).max() > 1e-3
+    with pytest.raises(InvalidInput, match="continues from a model that one returned; got str"):
+        made.fit_from({}, split.train, Randomness.rehearsal(1), "model")

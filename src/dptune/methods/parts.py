@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dptune._codec import register_family
 from dptune._validate import integer, real
-from dptune.data import size, take
+from dptune.data import Labelled, size, take
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 
@@ -168,5 +168,5 @@ def records(part: DataPart, data: Any, randomness: Randomness) -> Any:
     """
     if not part.conditions:
         return data
-    labels = data[-1] if isinstance(data, tuple) else getattr(data, "y", None)
+    labels = data[-1] if isinstance(data, tuple) else data.y if isinstance(data, Labelled) else None
     return take(data, part.index(size(data), labels, randomness))

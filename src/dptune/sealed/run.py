@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dptune._files import plain, private_folder, remove_tree, write_durable
+from dptune.data import Named
 from dptune.errors import Corrupt, DptuneError, InvalidInput, Stopped
 from dptune.executors.base import Executor, Session, Work
 from dptune.executors.processes import Processes
@@ -87,7 +88,7 @@ def run(
     replay = "unknown" if rehearsal is None else str(load_release(Path(rehearsal)).details.get("replay", "unknown"))
     randomness = Randomness.fresh() if seed is None else Randomness.rehearsal(seed)
     preflight(plan, trainer, data)
-    name = check_name(dataset or str(getattr(data, "name", "") or "data"))
+    name = check_name(dataset or (str(data.name) if isinstance(data, Named) and data.name else "data"))
     identity = secrets.token_hex(16)
     path = Path(out) if out is not None else Path("dptune-runs") / f"{_plain(name)}-{identity[:8]}"
     with new_folder(path) as folder, _refused(folder, charging=seed is None and charge is None):

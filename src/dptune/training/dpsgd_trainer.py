@@ -137,7 +137,7 @@ class DpSgdTrainer:
                 "give either 'validation' (a data set you declare public) or 'holdout' (private records, "
                 "whose score is noised and charged), not both: a run has one score."
             )
-        if not isinstance(self.model, Mlp | Cnn) and (hasattr(self.model, "state_dict") or not callable(self.model)):
+        if not isinstance(self.model, Mlp | Cnn) and (is_module(self.model) or not callable(self.model)):
             raise InvalidInput(
                 f"'model' must be a description (softmax, Mlp, Cnn) or a function of the parameters that makes a torch "
                 f"module; got {type(self.model).__name__}. For a module write model=lambda params: ..., so that every "
