@@ -25,7 +25,7 @@ from dptune.accounting.mechanisms import DpSgd
 from dptune.accounting.runs import NegativeBinomial, Poisson, Runs, runs_from_json
 from dptune.errors import InvalidInput
 
-__all__ = ["Select", "select", "select_adaptive"]
+__all__ = ["Select", "select", "select_adaptive", "slow_curve"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Select(Cost):
         if isinstance(self.runs, NegativeBinomial) and self.runs.stopping == 1.0 and self.density == (1.0, 1.0):
             return lambda half: half  # one certain run is the base itself
         pure, curve = self._pure(), lru_cache(maxsize=1)(self._renyi)
-        least = stopping_estimate(base, self.runs, end) if _slow_curve(self.base) else None
+        least = stopping_estimate(base, self.runs, end) if slow_curve(self.base) else None
 
         def cap(half: Half) -> Half:
             if isinstance(self.runs, NegativeBinomial | Poisson):
@@ -112,10 +112,10 @@ class Select(Cost):
         return pair if forward else pair.flip()
 
 
-def _slow_curve(cost: Cost) -> bool:
+def slow_curve(cost: Cost) -> bool:
     """Whether a Renyi curve takes longer than an estimate from the profile, which must then be exact."""
     if isinstance(cost, Compose | Parallel):
-        return any(map(_slow_curve, cost.parts)) and not any(isinstance(part, RenyiLine) for part in cost.parts)
+        return any(map(slow_curve, cost.parts)) and not any(isinstance(part, RenyiLine) for part in cost.parts)
     return isinstance(cost, DpSgd)
 
 
