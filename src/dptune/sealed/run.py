@@ -31,6 +31,7 @@ from dptune.sealed._files import plain, private_folder, remove_tree, write_durab
 from dptune.sealed._folder import Folder, new_folder, working_in
 from dptune.sealed._loop import Beat, Loop
 from dptune.sealed._quiet import Quiet, silence
+from dptune.sealed._records import check_records, mark_of
 from dptune.sealed._signature import Signer
 from dptune.sealed._stacks import kinds
 from dptune.sealed._terms import Terms, check_name, check_run, check_trainer, fingerprint, preflight, terms_of
@@ -96,6 +97,7 @@ def run(
         where = None if book is None else str(book.path.absolute())
         terms = Terms(plan, identity, charge or identity, where, name, data_is, release_at, replay, mark, job)
         noted = {"terms": terms.describe(), "state": "open", "generator": getattr(trainer, "generator", None)}
+        noted["records"] = mark_of(data, randomness)
         if release_at is not None:
             noted["deadline"] = Deadline.of(public_time(release_at)).describe()
         vault = Vault.create(path / "vault", noted, randomness)
@@ -155,6 +157,7 @@ def resume(
         terms = terms_of(vault)
         if not (folder / "release").exists():
             _check_generator(vault, trainer)
+            check_records(vault, data)
         return _Run(folder, vault, terms, trainer, data, executor or Processes(), beat).work()
 
 
