@@ -30,9 +30,8 @@ class _Unknown(Exception):
 def _pieces(value: Any) -> Iterator[bytes | memoryview]:
     """The content of a value, each piece after its kind and size: no two contents have the same pieces."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufcSUmM":
-        content = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
         yield f"array {value.dtype.str} {value.shape} ".encode()
-        yield memoryview(content)
+        yield np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
     elif isinstance(value, str | bytes | int | float | bool | np.generic | None):
         content = repr(value).encode("utf-8", "backslashreplace")
         yield b"%s %d " % (type(value).__name__.encode(), len(content))
