@@ -22,6 +22,7 @@ from dptune.accounting import (
     NegativeBinomial,
     Poisson,
     PureDp,
+    RenyiLine,
     compose,
     disjoint,
     select,
@@ -39,7 +40,7 @@ from dptune.accounting._selected import tabulate
 from dptune.accounting._subsampled import subsampled
 from dptune.accounting.cost import operand, profile
 from tests.accounting._exact import Array, Law, poisson, tnb
-from tests.accounting._grid import Plan, above, random_lines, random_plans
+from tests.accounting._grid import Plan, above, random_law, random_lines, random_plans
 
 MOST = 1e-6
 
@@ -76,6 +77,16 @@ def test_a_line_costs_at_most_its_conversions() -> None:
         ours = line.epsilon(delta)
         for orders in (line.orders, ORDERS):
             assert ours <= epsilon_of(orders, base_curve(line, orders), delta) * (1.0 + MOST)
+
+
+def test_selection_over_lines_costs_at_most_what_was_published() -> None:
+    """Large laws look at tails of the base that its table does not have."""
+    rng = np.random.default_rng(3)
+    plans = [Plan(line, random_law(rng), delta) for line, delta in random_lines(3, 30)]
+    plans.append(Plan(RenyiLine(2.1e-5, (2.5, 100.0)), NegativeBinomial(-0.784, 44119.0), 2.8e-8))
+    plans.append(Plan(RenyiLine(6.2, (7.3,)), NegativeBinomial(0.0217, 17450.0), 6.2e-7))
+    dear = [(plan, *found) for plan in plans if (found := above(plan))[0] > MOST]
+    assert not dear
 
 
 @pytest.mark.slow

@@ -16,7 +16,8 @@ from typing import ClassVar, Self
 from dptune._validate import real
 from dptune.accounting._convex import joined
 from dptune.accounting._profiles import Half, Pair
-from dptune.accounting._published import LeastHalf, PureHalf, RenyiHalf, stopping_estimate
+from dptune.accounting._published import LeastHalf, PureHalf, RenyiHalf, ShiftedHalf, stopping_estimate
+from dptune.accounting._ratio import log_ratio
 from dptune.accounting._selected import Certificate, certify, selected_half, tabulate
 from dptune.accounting.combination import Compose, Parallel, check_cost
 from dptune.accounting.cost import Cost, cost_from_json, lower_pair, operand, profile
@@ -70,12 +71,14 @@ class Select(Cost):
         """Puts the published bounds that apply around a profile (``docs/theorems/published.md``)."""
         if isinstance(self.runs, NegativeBinomial) and self.runs.stopping == 1.0 and self.density == (1.0, 1.0):
             return lambda half: half  # one certain run is the base itself
-        pure, curve = self._pure(), lru_cache(maxsize=1)(self._renyi)
+        pure, curve, edge = self._pure(), lru_cache(maxsize=1)(self._renyi), lru_cache(maxsize=1)(self._first_edge)
         least = stopping_estimate(base, self.runs, end) if slow_curve(self.base) else None
 
         def cap(half: Half) -> Half:
             if isinstance(self.runs, NegativeBinomial | Poisson):
                 half = LeastHalf(half, curve, least)
+            if isinstance(self.base, RenyiLine) and self.density == (1.0, 1.0):
+                half = LeastHalf(half, edge)
             return half if pure == math.inf else LeastHalf(half, lambda: PureHalf(pure))
 
         return cap
@@ -87,6 +90,12 @@ class Select(Cost):
 
         found = selected_curve(self.base, self.runs, self.density)
         return None if found is None else RenyiHalf(*found)
+
+    def _first_edge(self) -> Half | None:
+        """Xiang et al., Theorem 3, from the conversions of a line: its table ends where large laws still look."""
+        exact = profile(self.base)
+        shift = log_ratio(exact, self.runs)
+        return ShiftedHalf(exact.remove, self.runs.expected, shift) if shift < math.inf else None
 
     def _operand(self) -> Pair:
         exact = profile(self)
