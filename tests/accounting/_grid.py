@@ -121,6 +121,16 @@ def random_plans(seed: int, count: int, kind: str = "whole") -> Iterator[Plan]:
             yield Plan(base, runs, delta)
 
 
+def random_lines(seed: int, count: int) -> Iterator[tuple[RenyiLine, float]]:
+    """Lines of every slope over the usual orders or a few of any size, each with a delta."""
+    rng = np.random.default_rng([seed, count])
+    sizes = (1.05, 1.5, 2.0, 2.5, 3.0, 4.0, 7.3, 9.0, 16.0, 33.0, 64.0, 100.0, 500.0)
+    for number in range(count):
+        few = sorted(rng.choice(sizes, int(rng.integers(1, 8)), replace=False).tolist())
+        orders = ORDERS if number % 3 == 0 else tuple(few)
+        yield RenyiLine(_log_uniform(rng, 1e-7, 20.0), orders), _log_uniform(rng, 1e-15, 0.3)
+
+
 def above(plan: Plan) -> tuple[float, str]:
     """How far our price is above the least published one, as a ratio minus 1 (negative if below), and whose it is."""
     bounds = plan.published()

@@ -50,7 +50,22 @@ def test_small_deltas_agree_with_the_published_conversion(slope: float, delta: f
     curve = [slope * a for a in ORDERS]
     published = float(compute_epsilon(list(ORDERS), curve, delta)[0])
     # Profiles are convex, the least of several conversions is not: filling that in may save a little.
-    assert 0.998 * published <= RenyiLine(slope, ORDERS).epsilon(delta) <= published * (1.0 + 1e-4)
+    assert 0.998 * published <= RenyiLine(slope, ORDERS).epsilon(delta) <= published * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize("slope", [150.0, 195.0, 200.0])
+def test_the_gaussian_on_a_steep_line_is_below(slope: float) -> None:
+    """Squares of likelihood ratios overflow from a loss of 355 on, and the line claimed that nothing is beyond."""
+    gaussian, line = Gdp(math.sqrt(2.0 * slope)), RenyiLine(slope, ORDERS)
+    for e in (300.0, 340.0, 356.0, 380.0, 420.0):
+        assert line.delta(e) >= gaussian.delta(e)
+    assert line.epsilon(1e-15) >= gaussian.epsilon(1e-15)
+    assert line.epsilon_lower(1e-15) == pytest.approx(gaussian.epsilon(1e-15), rel=1e-6)
+
+
+def test_a_divergence_that_overflows_is_not_cut_off() -> None:
+    """Only D_4 <= 800 is known: the variance of the ratio may be exp(800), not exp(700)."""
+    assert RenyiLine(200.0, (4.0,)).delta(790.0) == pytest.approx(1.0)
 
 
 @given(st.floats(1e-4, 2.0), st.floats(0.0, 8.0))

@@ -141,7 +141,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(tmp_path: Path, victim: s
         os.kill(killed[0], signal.SIGKILL)
         gate.touch()
 
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill, daemon=True)  # if the run fails there is nobody to kill
     killer.start()
     trainer = ToyTrainer(gate=str(gate), before_gate=free)
     shaken = run(plan, trainer, DATA, out=tmp_path / "shaken", executor=Ray(2), **options)

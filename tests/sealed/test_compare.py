@@ -56,6 +56,21 @@ def test_a_true_release_agrees_in_everything(home: Path, capsys: pytest.CaptureF
     assert json.loads(capsys.readouterr().out)["statement"]["compared"] == list(result.compared)
 
 
+@pytest.mark.parametrize(("name", "other"), [("epsilon", "0.01"), ("params", '{"x": 9.0}'), ("ledger", "{}")])
+def test_a_release_that_states_something_twice_is_refused(home: Path, name: str, other: str) -> None:
+    """A reader sees the first value; parsers, and so the comparison, take the last."""
+    path = home / "run" / "release" / "release.json"
+    text = path.read_text()
+    path.write_text(text.replace("{", f'{{"{name}": {other}, ', 1))
+    assert json.loads(path.read_text()) == json.loads(text)
+    with pytest.raises(Corrupt, match=f"states '{name}' twice"):
+        _compare(home)
+    path.write_text(text.replace('"params": {', '"params": {"x": 9.0, ', 1))
+    assert json.loads(path.read_text()) == json.loads(text)
+    with pytest.raises(Corrupt, match="states 'x' twice"):
+        _compare(home)
+
+
 def test_the_ledger_is_not_written_when_a_run_ends(finished: Path) -> None:
     """An entry at the end would tell by its time and place how long the run took."""
     kinds = [entry.body["kind"] for entry in Ledger(finished / "h.ledger").entries()]

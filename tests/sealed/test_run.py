@@ -6,6 +6,7 @@ import datetime
 import json
 import logging
 import math
+import pickle
 import stat
 import sys
 import threading
@@ -20,6 +21,7 @@ from tests.sealed import toy
 from tests.sealed.toy import DATA, MU, Inline, ToyTrainer, cut_off, toy_plan
 
 from dptune.accounting import Gdp
+from dptune.data import Dataset
 from dptune.errors import BudgetExceeded, Corrupt, DptuneError, InvalidInput, Stopped
 from dptune.executors import Processes, Result, Session, Task, Work
 from dptune.ledgers import Ledger
@@ -460,3 +462,44 @@ def test_the_same_records_under_two_names_are_noticed(tmp_path: Path, ledger: Le
         _go(toy_plan(count=1), ToyTrainer(), tmp_path / "b", ledger=ledger, dataset="copy")
     assert not (tmp_path / "b").exists()
     assert stat.S_IMODE(ledger.path.with_name("h.ledger.key").stat().st_mode) == 0o600
+
+
+_X, _Y = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("data", "other"),
+    [
+        (DATA, DATA[1:]),
+        (DATA, DATA.astype(np.float32)),
+        ((_X, _Y), (_X, _Y[::-1])),
+        ([_X, _Y], [_X[::-1], _Y]),
+        ({"x": _X, "y": _Y}, {"x": _X, "y": 1 - _Y}),
+        (Dataset(_X, _Y, 2), Dataset(_X + 1.0, _Y, 2)),
+    ],
+    ids=["one record less", "type", "labels", "order", "dictionary", "dataset"],
+)
+def test_a_run_is_continued_with_its_own_records(tmp_path: Path, data: Any, other: Any) -> None:
+    """Others were not charged for, and had another budget."""
+    cut_off(toy_plan(count=2), Blind(), tmp_path / "run", data=data)
+    with pytest.raises(InvalidInput, match=r"not the records with which the run in .* began") as caught:
+        resume(tmp_path / "run", Blind(), other, executor=Inline())
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run" / "release").exists()
+    again = pickle.loads(pickle.dumps(data))  # equal, as another process would load it
+    assert resume(tmp_path / "run", Blind(), again, executor=Inline()).params is not None
+
+
+class Blind(ToyTrainer):
+    """Trains without looking."""
+
+    def fit(self, params: Any, data: Any, rng: Any) -> Any:
+        return super().fit(params, DATA, rng)
+
+
+def test_records_without_a_plain_content_are_not_compared(tmp_path: Path) -> None:
+    class Opaque:
+        """What it holds nobody can tell."""
+
+    cut_off(toy_plan(count=2), Blind(), tmp_path / "run", data=Opaque())
+    assert resume(tmp_path / "run", Blind(), Opaque(), executor=Inline()).params is not None

@@ -225,7 +225,7 @@ class CutOff(BaseException):
     """The end of a process, as far as a run can tell."""
 
 
-def cut_off(plan: Plan, trainer: Any, out: Path, **options: Any) -> None:
+def cut_off(plan: Plan, trainer: Any, out: Path, data: Any = DATA, **options: Any) -> None:
     """A run that ends just before its release appears."""
     module = sys.modules["dptune.sealed.run"]
 
@@ -235,7 +235,7 @@ def cut_off(plan: Plan, trainer: Any, out: Path, **options: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "publish_release", end)
         with pytest.raises(CutOff):
-            run(plan, trainer, DATA, out=out, executor=Inline(), **options)
+            run(plan, trainer, data, out=out, executor=Inline(), **options)
 
 
 def _shout(score: float) -> None:

@@ -17,7 +17,17 @@ import numpy as np
 from dptune.accounting.profiles import TINY, Array, Half, Pair
 from dptune.accounting.runs import NegativeBinomial, Poisson, Runs
 
-__all__ = ["LeastHalf", "PureHalf", "RenyiHalf", "capped", "estimated_curve", "own_half", "stopping_estimate"]
+__all__ = [
+    "LeastHalf",
+    "PureHalf",
+    "RenyiHalf",
+    "ShiftedHalf",
+    "capped",
+    "estimated_curve",
+    "log_deltas",
+    "own_half",
+    "stopping_estimate",
+]
 
 _SURE = 0.5  # own / estimated delta below which the estimate cannot have misled
 _ORDERS = np.concatenate([np.linspace(1.1, 4.0, 12), np.geomspace(4.6, 63.0, 16), [90.0, 128.0, 256.0, 512.0, 1024.0]])
@@ -78,6 +88,28 @@ class RenyiHalf(Half):
     @property
     def end(self) -> float:
         return float(np.min(self.curve - math.log(TINY) / (self.orders - 1.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftedHalf(Half):
+    """``mean`` d(e - shift) for a base's d: Xiang, Wang, Wang and Wang's Theorem 3, where d is no table."""
+
+    base: Half
+    mean: float
+    shift: float
+
+    def delta(self, e: Array) -> Array:
+        left = np.asarray(e, dtype=float) - self.shift
+        found = self.mean * self.base.delta(np.maximum(left, 0.0)) * (1.0 + 1e-12)
+        return np.asarray(np.where(left < 0.0, 1.0, np.minimum(found, 1.0)))
+
+    def epsilon(self, delta: float) -> float:
+        level = delta * (1.0 - 1e-12) / self.mean
+        return (self.base.epsilon(level) if level < 1.0 else 0.0) + self.shift
+
+    @property
+    def end(self) -> float:
+        return self.base.end + self.shift
 
 
 @dataclass(frozen=True, eq=False)

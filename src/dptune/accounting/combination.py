@@ -16,7 +16,7 @@ import numpy as np
 
 from dptune._validate import real
 from dptune.accounting._pld import compose_pairs
-from dptune.accounting._published import PureHalf
+from dptune.accounting._published import LeastHalf, PureHalf, capped, own_half
 from dptune.accounting.cost import (
     Cost,
     cost_from_json,
@@ -29,7 +29,7 @@ from dptune.accounting.cost import (
 )
 from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp
 from dptune.accounting.neighbours import Neighbours
-from dptune.accounting.profiles import MaxHalf, MixtureHalf, Pair, TableHalf, gaussian_pair, solve
+from dptune.accounting.profiles import Half, MaxHalf, MixtureHalf, Pair, TableHalf, gaussian_pair, solve
 from dptune.errors import InvalidInput
 
 __all__ = ["Compose", "Mixture", "Parallel", "certified", "check_cost", "compose", "mixture", "parallel", "worst"]
@@ -93,8 +93,17 @@ class Compose(Cost):
         mu = self._gaussian()
         if mu is not None:
             return gaussian_pair(mu)
+        from dptune.accounting._procedures import capped_pair  # noqa: PLC0415 - it knows all kinds of costs, this too
+
         composed = compose_pairs([(operand(part), n) for part, n in Counter(self.parts).items()])
-        return self._capped(composed)
+        return capped_pair(self, self._capped(composed))
+
+    def _operand(self) -> Pair:
+        whole = profile(self)
+        if not isinstance(whole.remove, LeastHalf):
+            return whole
+        remove = _table(whole.remove)
+        return Pair(remove, remove if whole.symmetric else _table(whole.add))
 
     def _capped(self, pair: Pair) -> Pair:
         """The pair nowhere above that of the sum of the parts' pure epsilons, if they have some."""
@@ -120,6 +129,14 @@ class Compose(Cost):
             for hint in sorted({min(delta * k, max(delta, 0.05)) for k in (1.0, 30.0, 1000.0)})
         ]
         return max(found, key=lambda pair: certified(pair, delta))
+
+
+def _table(half: Half) -> Half:
+    """A table under a published bound as a table again: the least of both at its knots."""
+    own = own_half(half)
+    if not isinstance(own, TableHalf):
+        return half
+    return TableHalf(own.losses, capped(half, own.losses, own.values), own.step)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ import numpy as np
 
 from dptune._validate import real
 from dptune.accounting._convex import joined
-from dptune.accounting.cost import Cost
+from dptune.accounting._published import LeastHalf, RenyiHalf
+from dptune.accounting.cost import Cost, operand
 from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours, check_relation
 from dptune.accounting.profiles import TINY, Array, Pair, TableHalf, gaussian_pair
 from dptune.errors import InvalidInput
@@ -29,6 +30,7 @@ ORDERS = (2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0, 48.0
 _LEAST_TOP = 4.0
 _POINTS = 3000
 _GUARD = 1e-12
+_LARGEST = 300.0  # divergences and losses beyond which squares of ratios overflow
 
 
 def line_orders(epsilon: float, delta: float) -> tuple[float, ...]:
@@ -80,13 +82,35 @@ class RenyiLine(Cost):
         kl = self.slope * self.orders[0]
         apart = min(math.sqrt(kl / 2.0), math.sqrt(-math.expm1(-kl)))  # Pinsker; Bretagnolle and Huber
         best = np.minimum(np.exp(np.minimum(logs.min(axis=0), 0.0)), apart)
-        if self.orders[-1] >= 2.0:
-            spread = math.expm1(min(self.slope * next(a for a in self.orders if a >= 2.0), 700.0))
-            past = np.expm1(e)  # Scarf: E(L - x)+ for a law of mean 1 and this variance; no cancellation
-            best = np.minimum(best, 0.5 * spread / (np.sqrt(spread + past**2) + past))
+        second = self.slope * next((a for a in self.orders if a >= 2.0), math.inf)
+        if second <= _LARGEST:
+            spread, past = math.expm1(second), np.expm1(np.minimum(e, _LARGEST))
+            # Scarf: E(L - x)+ for a law of mean 1 and this variance; no cancellation
+            scarf = 0.5 * spread / (np.sqrt(spread + past**2) + past)
+            best = np.minimum(best, np.where(e <= _LARGEST, scarf, 1.0))
         return np.asarray(np.minimum(best, 1.0) * (1.0 + _GUARD))
 
+    def curve(self, orders: Array) -> Array:
+        """What is known of the divergence at any orders.
+
+        Divergences grow with the order: between two orders the line holds at the next one, beyond the last nothing.
+        """
+        known = np.append(np.array(self.orders), np.inf)
+        return np.asarray(self.slope * known[np.searchsorted(known[:-1], orders)])
+
     def _profile(self) -> Pair:
+        # The table's chords are above the conversions between its points.
+        both = LeastHalf(operand(self).remove, self._converted)
+        return Pair(both, both)
+
+    def _converted(self) -> RenyiHalf:
+        """The conversions themselves, at the line's orders and at the usual ones between them."""
+        from dptune.accounting.renyi import ORDERS as USUAL  # noqa: PLC0415 - it reads lines itself
+
+        orders = np.union1d(self.orders, [a for a in USUAL if a <= self.orders[-1]])
+        return RenyiHalf(orders, self.curve(orders) * (1.0 + _GUARD))
+
+    def _operand(self) -> Pair:
         a = np.array(self.orders)
         end = float(np.min(self.slope * a + math.log(1.0 / TINY) / (a - 1.0)))
         losses = np.linspace(0.0, end, _POINTS)

@@ -35,6 +35,7 @@ __all__ = [
     "integer_orders",
     "outward_curve",
     "selected_curve",
+    "selection_curve",
     "stopping_curve",
     "subsampled_curve",
 ]
@@ -88,9 +89,7 @@ def _curve(  # noqa: PLR0911 - one return for each mechanism
     if isinstance(base, Laplace | DpSgd):
         return _accounted(base, orders)
     if isinstance(base, RenyiLine):
-        # Divergences grow with the order: between two orders the line holds at the next one, beyond the last nothing.
-        known = np.append(np.array(base.orders), np.inf)
-        return np.asarray(base.slope * known[np.searchsorted(known[:-1], a)])
+        return base.curve(a)
     if isinstance(base, Compose):
         return np.asarray(np.sum([_curve(part, orders) for part in base.parts], axis=0))
     if isinstance(base, Parallel):  # Koskela and Kulkarni, appendix E
@@ -227,21 +226,26 @@ def adaptive_curve(
     return np.asarray(paid + share * (high - low) + _best_hat(runs, a, curve, stretch=high - low))
 
 
+def selection_curve(base: Cost, runs: Runs, density: tuple[float, float], orders: Orders, one: Array) -> Array:
+    """The least curve of the published theorems on selection, from that of one run; NotComparable if none applies."""
+    if density == (1.0, 1.0):
+        found = [stopping_curve(orders, one, runs)]
+        if isinstance(runs, Poisson):
+            found.append(stopping_curve(orders, one, runs, exact=base))
+    elif isinstance(runs, NegativeBinomial):
+        found = [adaptive_curve(orders, one, runs, density, repaired) for repaired in (True, False)]
+    else:
+        raise NotComparable(f"No Renyi bound on adaptive sampling is published for {runs}.")
+    return np.asarray(np.min(found, axis=0))
+
+
 def selected_curve(base: Cost, runs: Runs, density: tuple[float, float]) -> tuple[Array, Array] | None:
     """Orders and the least curve of the published theorems on selection, rounded up; None if none applies."""
     try:
-        one = outward_curve(base, ORDERS)
+        curve = selection_curve(base, runs, density, ORDERS, outward_curve(base, ORDERS))
     except NotComparable:
         return None
-    if density == (1.0, 1.0):
-        found = [stopping_curve(ORDERS, one, runs)]
-        if isinstance(runs, Poisson):
-            found.append(stopping_curve(ORDERS, one, runs, exact=base))
-    elif isinstance(runs, NegativeBinomial):
-        found = [adaptive_curve(ORDERS, one, runs, density, repaired) for repaired in (True, False)]
-    else:
-        return None
-    return np.array(ORDERS), np.min(found, axis=0) * (1.0 + 1e-11)
+    return np.array(ORDERS), curve * (1.0 + 1e-11)
 
 
 # Subsets (Koskela and Kulkarni 2023), integer orders only.

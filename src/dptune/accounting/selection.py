@@ -15,7 +15,8 @@ from typing import ClassVar, Self
 
 from dptune._validate import real
 from dptune.accounting._convex import joined
-from dptune.accounting._published import LeastHalf, PureHalf, RenyiHalf, stopping_estimate
+from dptune.accounting._published import LeastHalf, PureHalf, RenyiHalf, ShiftedHalf, stopping_estimate
+from dptune.accounting._ratio import log_ratio
 from dptune.accounting.combination import Compose, Parallel, check_cost
 from dptune.accounting.cost import Cost, cost_from_json, lower_pair, operand, profile
 from dptune.accounting.lines import RenyiLine
@@ -26,7 +27,7 @@ from dptune.accounting.runs import NegativeBinomial, Poisson, Runs, runs_from_js
 from dptune.accounting.selected import Certificate, certify, selected_half, tabulate
 from dptune.errors import InvalidInput
 
-__all__ = ["Select", "select", "select_adaptive"]
+__all__ = ["Select", "select", "select_adaptive", "slow_curve"]
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,14 @@ class Select(Cost):
         """Puts the published bounds that apply around a profile (``docs/theorems/published.md``)."""
         if isinstance(self.runs, NegativeBinomial) and self.runs.stopping == 1.0 and self.density == (1.0, 1.0):
             return lambda half: half  # one certain run is the base itself
-        pure, curve = self._pure(), lru_cache(maxsize=1)(self._renyi)
-        least = stopping_estimate(base, self.runs, end) if _slow_curve(self.base) else None
+        pure, curve, edge = self._pure(), lru_cache(maxsize=1)(self._renyi), lru_cache(maxsize=1)(self._first_edge)
+        least = stopping_estimate(base, self.runs, end) if slow_curve(self.base) else None
 
         def cap(half: Half) -> Half:
             if isinstance(self.runs, NegativeBinomial | Poisson):
                 half = LeastHalf(half, curve, least)
+            if isinstance(self.base, RenyiLine) and self.density == (1.0, 1.0):
+                half = LeastHalf(half, edge)
             return half if pure == math.inf else LeastHalf(half, lambda: PureHalf(pure))
 
         return cap
@@ -92,6 +95,12 @@ class Select(Cost):
 
         found = selected_curve(self.base, self.runs, self.density)
         return None if found is None else RenyiHalf(*found)
+
+    def _first_edge(self) -> Half | None:
+        """Xiang et al., Theorem 3, from the conversions of a line: its table ends where large laws still look."""
+        exact = profile(self.base)
+        shift = log_ratio(exact, self.runs)
+        return ShiftedHalf(exact.remove, self.runs.expected, shift) if shift < math.inf else None
 
     def _operand(self) -> Pair:
         exact = profile(self)
@@ -117,10 +126,10 @@ class Select(Cost):
         return pair if forward else pair.flip()
 
 
-def _slow_curve(cost: Cost) -> bool:
+def slow_curve(cost: Cost) -> bool:
     """Whether a Renyi curve takes longer than an estimate from the profile, which must then be exact."""
     if isinstance(cost, Compose | Parallel):
-        return any(map(_slow_curve, cost.parts)) and not any(isinstance(part, RenyiLine) for part in cost.parts)
+        return any(map(slow_curve, cost.parts)) and not any(isinstance(part, RenyiLine) for part in cost.parts)
     return isinstance(cost, DpSgd)
 
 

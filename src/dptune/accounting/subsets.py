@@ -44,6 +44,13 @@ def _mean_loss(one: float, other: float, rate: float) -> float:
     return float(np.logaddexp(math.log(rate) + one, math.log1p(-rate) + other)) + 1e-15 if rate < 1.0 else one
 
 
+def _published(cost: Cost, pair: Pair) -> Pair:
+    """The pair nowhere above what the published theorems on subsets prove."""
+    from dptune.accounting._procedures import capped_pair  # noqa: PLC0415 - it knows all kinds of costs, these too
+
+    return capped_pair(cost, pair)
+
+
 @dataclass(frozen=True)
 class Subsample(Cost):
     """A mechanism on a Poisson subsample; made by :func:`subsample`."""
@@ -70,7 +77,7 @@ class Subsample(Cost):
         return _mean_loss(self.inner._pure(), 0.0, self.rate)
 
     def _profile(self) -> Pair:
-        return subsampled(profile(self.inner), self.rate)
+        return _published(self, subsampled(profile(self.inner), self.rate))
 
     def _operand(self) -> Pair:
         return subsampled(operand(self.inner), self.rate)
@@ -108,7 +115,7 @@ class Disjoint(Cost):
         return _mean_loss(self.tune._pure(), self.base._pure(), self.rate)
 
     def _profile(self) -> Pair:
-        return disjoint_pair(operand(self.tune), operand(self.base), self.rate)
+        return _published(self, disjoint_pair(operand(self.tune), operand(self.base), self.rate))
 
     def _operand(self) -> Pair:
         exact = profile(self)

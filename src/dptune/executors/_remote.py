@@ -28,7 +28,7 @@ from dptune.executors.processes import did_not_arrive, one_thread
 
 __all__ = ["RemoteSession", "keep_working"]
 
-_START = 120.0  # seconds that a cluster may take to bring up its workers
+_START = 600.0  # seconds that a cluster may take to bring up its workers: it may be a busy one
 _DONE = (0, 3)  # exit codes of a worker whose driver is gone
 
 

@@ -98,9 +98,20 @@ def compare_release(entries: Sequence[Entry], path: Path) -> Comparison:
     return Comparison(entry.body["charge"], entry.number, tuple(found.same), tuple(found.unknown))
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object in which nothing is stated twice: a reader would see one value, and this comparison the other."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
+        raise Corrupt(
+            f"The release states {twice!r:.80} twice. Do not rely on it; ask for the release as the run wrote it."
+        )
+    return found
+
+
 def _details(path: Path) -> dict[str, Any]:
     try:
-        details = json.loads(path.read_text(encoding="utf-8"))
+        details = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read ({error.strerror or error}).") from None
     except (ValueError, RecursionError):

@@ -33,6 +33,7 @@ from dptune.sealed._binding import purpose_of, signer_of
 from dptune.sealed._clock import Deadline
 from dptune.sealed._folder import Folder, new_folder, working_in
 from dptune.sealed._quiet import Quiet, silence
+from dptune.sealed._records import check_records, mark_of
 from dptune.sealed._signature import Signer
 from dptune.sealed._stacks import kinds
 from dptune.sealed._terms import Terms, check_able, check_name, check_run, fingerprint, preflight, stored_job, terms_of
@@ -100,6 +101,7 @@ def run(
         where = None if book is None else str(book.path.absolute())
         terms = Terms(plan, identity, charge or identity, where, name, data_is, release_at, replay, mark, job)
         noted = {"terms": terms.describe(), "state": "open", "generator": _generator(trainer)}
+        noted["records"] = mark_of(data, randomness)
         if release_at is not None:
             noted["deadline"] = Deadline.of(public_time(release_at)).describe()
         vault = Vault.create(path / "vault", noted, randomness)
@@ -159,6 +161,7 @@ def resume(
         if not (folder / "release").exists():
             check_able(terms.plan, trainer)
             _check_generator(vault, trainer)
+            check_records(vault, data)
         return _Run(folder, vault, terms, trainer, data, executor or Processes(), beat).work()
 
 
