@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptune import _validate
+from dptune._typing import AnyArray, Floats, Indices, Mask
 from dptune.errors import InvalidInput
 
 __all__ = ["FEATURE_RANGE", "Dataset", "size", "take"]
 
-Floats = NDArray[np.floating[Any]]
 
 # Wide enough for any measurement; squares of it, summed over a million features, are finite in single precision.
 FEATURE_RANGE = (-1e12, 1e12)
@@ -65,7 +64,7 @@ class Dataset:
     """
 
     x: Floats = field(repr=False)
-    y: NDArray[np.int64] = field(repr=False)
+    y: Indices = field(repr=False)
     classes: int
     name: str = "data"
     public: bool = False
@@ -104,7 +103,7 @@ class Dataset:
         object.__setattr__(self, "feature_range", (low, high))
         object.__setattr__(self, "missing", _validate.real("missing", self.missing, -most, most))
 
-    def _array(self, name: str, values: Any) -> NDArray[Any]:
+    def _array(self, name: str, values: Any) -> AnyArray:
         """The values as an array whose type was not decided by a private record."""
         if not self.public and not isinstance(values, np.ndarray):
             raise InvalidInput(
@@ -122,7 +121,7 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.y)
 
-    def take(self, index: NDArray[np.int64]) -> Dataset:
+    def take(self, index: Indices) -> Dataset:
         """The records at the given places."""
         part = object.__new__(Dataset)  # they were checked and repaired before
         for key, value in {**self.__dict__, "x": self.x[index], "y": self.y[index]}.items():
@@ -142,7 +141,7 @@ class Dataset:
         return [self.take(np.flatnonzero(label == shard)) for shard in range(count)]
 
 
-def _floating(x: NDArray[Any]) -> Floats:
+def _floating(x: AnyArray) -> Floats:
     """In single or double precision, row after row in memory, so that what engines compute follows from values."""
     if x.dtype not in (np.float32, np.float64):
         x = x.astype(np.float64 if x.dtype.kind == "f" and x.dtype.itemsize > 8 else np.float32)
@@ -159,22 +158,22 @@ def _repaired_features(x: Floats, ends: tuple[float, float], missing: float) -> 
     return fixed
 
 
-def _labels(y: NDArray[Any], classes: int, unknown: int) -> NDArray[np.int64]:
+def _labels(y: AnyArray, classes: int, unknown: int) -> Indices:
     """The labels as whole numbers; what is not a class is ``unknown``."""
     known = _are_classes(y, classes)
-    labels: NDArray[np.int64] = np.where(known, y, y.dtype.type(0)).astype(np.int64)
+    labels: Indices = np.where(known, y, y.dtype.type(0)).astype(np.int64)
     labels[~known] = unknown
     return labels
 
 
-def _are_classes(y: NDArray[Any], classes: int) -> NDArray[np.bool_]:
+def _are_classes(y: AnyArray, classes: int) -> Mask:
     """Which labels are whole numbers in [0, classes); no arithmetic that could overflow."""
     inside = (y >= 0) & (y <= classes - 1) if y.dtype.kind != "b" else np.ones(len(y), bool)
     whole = np.floor(y) == y if y.dtype.kind == "f" else True
     return np.asarray(inside & whole, dtype=bool)
 
 
-def _refuse_bad(x: Floats, y: NDArray[Any], classes: int) -> None:
+def _refuse_bad(x: Floats, y: AnyArray, classes: int) -> None:
     """Refuse invalid public records; only they may be talked about."""
     if not np.isfinite(x).all():
         raise InvalidInput(
@@ -196,7 +195,7 @@ def size(data: Any) -> int:
     return len(data[0]) if isinstance(data, tuple) and data else len(data)
 
 
-def take(data: Any, index: NDArray[np.int64]) -> Any:
+def take(data: Any, index: Indices) -> Any:
     """The records at the given places of a data set, an array, a list, or a tuple of equally long ones, in its form."""
     if isinstance(data, tuple):
         return tuple(take(column, index) for column in data)

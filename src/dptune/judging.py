@@ -16,9 +16,9 @@ from fractions import Fraction
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptune._generators import kept
+from dptune._typing import AnyArray, Indices
 from dptune.data import size, take
 from dptune.errors import InvalidInput
 
@@ -105,7 +105,7 @@ def _one(model: Any, data: Any, place: int) -> int:
         return 0
 
 
-def _values(model: Any, data: Any) -> NDArray[Any]:
+def _values(model: Any, data: Any) -> AnyArray:
     """One value for each record, as the model gives them."""
     if isinstance(model, Judges) and callable(model.correct):
         return np.asarray(model.correct(data))
@@ -132,7 +132,7 @@ def is_module(model: object) -> bool:
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
-def _units(values: NDArray[Any]) -> NDArray[np.int64]:
+def _units(values: AnyArray) -> Indices:
     """Values between 0 and 1, each on a grid of its own, so that sums are whole; 0 for what is no number."""
     numbers = np.nan_to_num(values.astype(float), nan=0.0)
     return np.asarray(np.floor(np.clip(numbers, 0.0, 1.0) * _GRID), dtype=np.int64)

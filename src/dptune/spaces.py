@@ -16,15 +16,14 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptune._codec import register_family
+from dptune._typing import Array
 from dptune._validate import integer, real
 from dptune.errors import InvalidInput
 
 __all__ = ["Candidates", "Choice", "Domain", "Float", "Int", "Space", "space_from_json"]
 
-Array = NDArray[np.float64]
 Params = dict[str, Any]
 Uniform = Callable[[int], float]  # one uniform in (0, 1) for each dimension of a draw
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Floats, Indices
 from dptune.audit._walk_sums import engine, public_rows
 from dptune.audit.supported import CLASSES, COMPANIES, ENGINES, MODELS, OPTIMIZERS, POSITIONS, SCHEDULES, Worlds, worlds
 from dptune.audit.walk import Case, Deck, Movement, Unsupported
@@ -26,8 +26,6 @@ from dptune.training.dpsgd import SumsOnLattice
 
 __all__ = ["case", "trainer_case"]
 
-Floats = NDArray[np.floating[Any]]
-Indices = NDArray[np.int64]
 
 _RATES = {"1": 1.0, "0.5": 0.5}
 _STEPS = {"1": 1, "3": 3}

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune.audit.supported import CLASSES, CLIPS, COMPANIES, ENGINES, MODELS, POSITIONS, TYPES, Worlds, worlds
 from dptune.audit.walk import Case, Deck, Movement, Unsupported
 from dptune.randomness import Randomness
@@ -29,7 +29,6 @@ from dptune.training.numpy_engine import NumpyEngine
 
 __all__ = ["case", "engine", "module_case", "public_rows", "random_case"]
 
-Array = NDArray[np.float64]
 Maker = Callable[[], Any]
 
 _LATTICE = 2.0**-30

@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array, Mask
 from dptune.accounting.runs import Runs
 from dptune.audit._interpolated import Interpolated
 from dptune.audit.inversion import winning_complement
@@ -27,7 +27,6 @@ from dptune.audit.statistics import Counts
 
 __all__ = ["Attack", "play"]
 
-Array = NDArray[np.float64]
 
 _CHUNK = 1 << 15  # fits the processor's cache
 _BATCH = 1 << 22  # games of one stream of the generator
@@ -113,7 +112,7 @@ class Attack:
 
         return rank
 
-    def guess(self, place: Array) -> NDArray[np.bool_]:
+    def guess(self, place: Array) -> Mask:
         """Whether the attacker accuses, from the released output alone."""
         return place < self.mark if self.top else place >= self.mark
 

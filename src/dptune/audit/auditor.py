@@ -10,8 +10,8 @@ import time
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune.audit.attacks import Attack, play
 from dptune.audit.etcv import etcv_attack
 from dptune.audit.games import EMPTY, Game, Played
@@ -21,7 +21,6 @@ from dptune.errors import InvalidInput
 
 __all__ = ["Audit", "Curve", "audit", "curve_of", "expected_of", "games_for", "plan_attack"]
 
-Array = NDArray[np.float64]
 Curve = tuple[Array, Array, bool]
 """Measured levels and powers of an attack, and whether the data with the record is the tested side."""
 

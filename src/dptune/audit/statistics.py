@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
+from dptune._typing import Array
 from dptune._validate import integer, real
 from dptune.accounting import Gdp
 from dptune.errors import InvalidInput
@@ -35,7 +35,6 @@ __all__ = [
     "upper_limit",
 ]
 
-Array = NDArray[np.float64]
 
 _MOST_GAMES = 10**13
 

@@ -19,10 +19,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from dptune import _validate
+from dptune._typing import Indices
 from dptune.errors import InvalidInput
 from dptune.federated.errors import Aborted, MissingExtra, ProtocolError
 from dptune.federated.flower_wire import Value, payload, read, request
@@ -158,7 +156,7 @@ class DpHype:
             raise Aborted(f"{len(index_of)} of {plan.clients} clients are ready, the plan needs {least}: {reasons}")
         return index_of
 
-    def _sum(self, grid: Grid, server: SumServer, index_of: dict[int, int], timeout: float) -> npt.NDArray[np.int64]:
+    def _sum(self, grid: Grid, server: SumServer, index_of: dict[int, int], timeout: float) -> Indices:
         node_of = {index: node for node, index in index_of.items()}
         requests = server.open()
         steps: list[Callable[[list[tuple[int, bytes]]], dict[int, bytes]]]

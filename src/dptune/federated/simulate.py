@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptune import _validate
+from dptune._typing import Array
 from dptune.errors import InvalidInput
 from dptune.federated.in_process import Summed, carry
 from dptune.federated.keys import Identity, Roster
@@ -43,7 +44,7 @@ class Simulated:
 
 def simulated_losses(
     clients: int, candidates: int, *, good: int = 5, deviation: float = 0.2, seed: int | None = None
-) -> npt.NDArray[np.float64]:
+) -> Array:
     """Draw the paper's losses: good candidates around 0, the others around 1 (the good ones come first)."""
     _validate.integer("good", good, 0, candidates)
     _validate.real("deviation", deviation, 0)

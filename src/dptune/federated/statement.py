@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from dptune._typing import Indices
 from dptune.accounting.neighbours import neighbours_from_text
 from dptune.federated.graph import topology
 from dptune.federated.vote_plan import Candidate, VotePlan
@@ -92,6 +92,6 @@ class Elected(NamedTuple):
     statement: VoteStatement
 
 
-def decide(total: npt.NDArray[np.int64], candidates: Sequence[Candidate]) -> Candidate:
+def decide(total: Indices, candidates: Sequence[Candidate]) -> Candidate:
     """Return the candidate with the largest noisy sum (the first, if several share it: post-processing)."""
     return candidates[int(np.argmax(total))]

@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array, Indices
 from dptune.accounting.shards import ElasticRounds
 from dptune.methods.models import elastic_rounds, flip_choices, threshold_choices
 from dptune.reproductions.table import Table
@@ -24,7 +24,7 @@ _MOST = 2000
 _OTHERS = (0.002, 0.01, 0.1, 0.5)
 
 
-def _fidelity(utilities: NDArray[np.float64], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+def _fidelity(utilities: Array, chosen: Indices) -> Array:
     rows = np.arange(len(utilities))
     got = np.where(chosen >= 0, utilities[rows, np.maximum(chosen, 0)], 0.0)
     return np.asarray(got / utilities.max(axis=1))

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune.accounting import Binomial, DpSgd, Geometric, select, select_adaptive
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.methods import Adaptive, Budget
@@ -31,7 +31,6 @@ from dptune.spaces import Candidates, Float, Space
 
 __all__ = ["mnist_sim"]
 
-Array = NDArray[np.float64]
 
 GRID = Space(lr=Float(1e-4, 10, log=True), clip=Float(0.3, 6)).grid(lr=16, clip=20)
 _RECORDS, _BATCH, _EPOCHS = 60_000, 256, 4

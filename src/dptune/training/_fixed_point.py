@@ -14,11 +14,12 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dptune._typing import AnyArray, Array, Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.training._shares import wrapped
 from dptune.training.datasets import Dataset
@@ -26,9 +27,6 @@ from dptune.training.models import Activation, Mlp
 
 __all__ = ["FixedPoint"]
 
-Floats = NDArray[np.floating[Any]]
-Doubles = NDArray[np.float64]
-Indices = NDArray[np.int64]
 Exponents = NDArray[np.int32]
 
 _EXACT = 53  # all whole numbers up to 2^53 are doubles
@@ -45,7 +43,7 @@ _PREPARED = 256  # rows of the data at a time, inside the caches
 class _Block(NamedTuple):
     """Whole numbers (stack, unit, record) that stand for ``values * 2^unit``; one power for a record or a layer."""
 
-    values: Doubles
+    values: Array
     unit: Exponents
 
 
@@ -115,7 +113,7 @@ class FixedPoint:
             self._add(weights, index, valid, clips, step, out)
             out *= np.ldexp(1.0, step)[:, None]
             return
-        total: NDArray[Any] = np.zeros(out.shape, np.int64)
+        total: AnyArray = np.zeros(out.shape, np.int64)
         part = np.empty(out.shape)
         for first in range(0, most, _RECORDS):
             some = slice(first, first + _RECORDS)
@@ -128,7 +126,7 @@ class FixedPoint:
             _to_lattice(total[row], int(step[row]), lattice if len(batch) > _RECORDS else 0.0, out[row])
 
     def _add(
-        self, weights: list[_Block], index: Indices, valid: Doubles, clips: Floats, step: Exponents, out: Floats
+        self, weights: list[_Block], index: Indices, valid: Array, clips: Floats, step: Exponents, out: Floats
     ) -> None:
         """Write into ``out`` sums of at most 4096 shares a row, counted in steps. Records come last everywhere."""
         inputs, last = self._forward(weights, index)
@@ -171,7 +169,7 @@ class FixedPoint:
             deltas.append(_round(raw, unit, steepness, self._bits))
         return deltas[::-1]
 
-    def _activate(self, raw: Doubles, raw_unit: Exponents) -> _Block:
+    def _activate(self, raw: Array, raw_unit: Exponents) -> _Block:
         """The activations of ``raw * 2^raw_unit``, with the bias's input of one behind them."""
         stack, width, records = raw.shape
         hidden = np.empty((stack, width + 1, records))
@@ -200,7 +198,7 @@ class FixedPoint:
             start = end
         return views
 
-    def _gather(self, index: Indices) -> Doubles:
+    def _gather(self, index: Indices) -> Array:
         """The inputs (stack, feature, record) of the records at ``index``; later calls reuse the memory."""
         width = self._x.shape[1]
         if self._rows.size < index.size * width:
@@ -237,7 +235,7 @@ class _Bounded:
         return cls(activation)
 
     @functools.cached_property
-    def _table(self) -> tuple[Doubles, Doubles]:
+    def _table(self) -> tuple[Array, Array]:
         """Values at the cells' left ends, and how much they rise inside; without the power of two."""
         y = np.arange(-self.reach * self.cells, self.reach * self.cells + 2) / self.cells
         values = 0.5 * self._scale * np.tanh(0.5 * y) + (0.5 * self._scale - self._offset)
@@ -247,7 +245,7 @@ class _Bounded:
         """The number that stands for an input of one."""
         return math.ldexp(1.0, bits - self.exponent)
 
-    def apply(self, raw: Doubles, raw_unit: Exponents, bits: int, out: Doubles) -> None:
+    def apply(self, raw: Array, raw_unit: Exponents, bits: int, out: Array) -> None:
         """Write the activations of ``raw * 2^raw_unit`` into ``out``; ``raw`` is overwritten."""
         values, rises = self._table
         middle = float(self.reach * self.cells)
@@ -262,10 +260,10 @@ class _Bounded:
         raw *= self.one(bits)
         np.rint(raw, out=out)
 
-    def slope(self, hidden: Doubles, bits: int) -> Doubles:
+    def slope(self, hidden: Array, bits: int) -> Array:
         """The derivative from the activation, up to the factors ``steepness`` and twice the power of two."""
         one = self.one(bits)
-        slope: Doubles = (hidden + self._offset * one) * ((self._scale - self._offset) * one - hidden)
+        slope: Array = (hidden + self._offset * one) * ((self._scale - self._offset) * one - hidden)
         return slope
 
 
@@ -283,7 +281,7 @@ def _public(layer: Floats, bits: int) -> _Block:
     return _Block(np.rint(values, out=values), (exponent - bits)[:, None])
 
 
-def _round(raw: Doubles, raw_unit: Exponents, factor: float, bits: int) -> _Block:
+def _round(raw: Array, raw_unit: Exponents, factor: float, bits: int) -> _Block:
     """``raw * factor * 2^raw_unit`` in whole numbers, each record with its own unit; in place."""
     top = np.maximum(raw.max(axis=1), -raw.min(axis=1)) * factor
     exponent = np.where(top > 0.0, np.frexp(top)[1] + raw_unit, 0)
@@ -296,9 +294,9 @@ def _round(raw: Doubles, raw_unit: Exponents, factor: float, bits: int) -> _Bloc
     return _Block(raw, unit)
 
 
-def _square(values: Doubles) -> Doubles:
+def _square(values: Array) -> Array:
     """Square norms (stack, record): whole numbers up to 2^53, exact in any order."""
-    square: Doubles = np.einsum("skn,skn->sn", values, values)
+    square: Array = np.einsum("skn,skn->sn", values, values)
     return square
 
 
@@ -306,12 +304,12 @@ _EXP_REACH, _EXP_CELLS, _EXP_BITS = 32, 1024, 40
 
 
 @functools.cache
-def _exponentials(bits: int) -> tuple[Doubles, Doubles]:
+def _exponentials(bits: int) -> tuple[Array, Array]:
     values = 2.0**bits * np.exp(np.arange(-_EXP_REACH * _EXP_CELLS, 2) / _EXP_CELLS)
     return values[:-1], np.diff(values)
 
 
-def _softmax_minus_label(logits: Doubles, labels: Indices, bits: int) -> None:
+def _softmax_minus_label(logits: Array, labels: Indices, bits: int) -> None:
     """Turn logits (stack, class, record) into the derivative of the cross-entropy, in place."""
     stack, classes, records = logits.shape
     values, rises = _exponentials(bits)
@@ -332,7 +330,7 @@ def _softmax_minus_label(logits: Doubles, labels: Indices, bits: int) -> None:
     logits.reshape(-1)[rows.ravel()] -= 1.0
 
 
-def _to_lattice(total: NDArray[Any], step: int, lattice: float, out: Floats) -> None:
+def _to_lattice(total: AnyArray, step: int, lattice: float, out: Floats) -> None:
     """Round ``total * 2^step`` to the nearest multiples of ``lattice``: a power of two above 2^step, or 0 for none."""
     if lattice == 0.0:
         out[:] = np.ldexp(total.astype(np.float64), step)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptune import _validate
+from dptune._typing import Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training._layers import on_lines
@@ -24,9 +24,6 @@ from dptune.training.optimizers import Constant, Optimizer, Schedule, Sgd
 from dptune.training.sampling import PoissonSampler
 
 __all__ = ["CLIP_NORMS", "Engine", "ReleasesModules", "Settings", "SumsOnLattice", "descend"]
-
-Floats = NDArray[np.floating[Any]]
-Indices = NDArray[np.int64]
 
 
 # Below this, sums on the lattice of secure noise would leave the whole numbers that are exact.

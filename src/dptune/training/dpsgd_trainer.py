@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptune import _validate
+from dptune._typing import Floats, Indices
 from dptune.accounting import Cost, DpSgd, Gaussian, parallel
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
@@ -30,8 +30,6 @@ from dptune.training.noise import SecureNoise, generator_of
 
 __all__ = ["DpSgdTrainer", "Holdout", "TrainedModel"]
 
-Floats = NDArray[np.floating[Any]]
-Indices = NDArray[np.int64]
 
 _ALIASES = {"lr": "learning_rate", "clip": "clip_norm"}
 _FIELDS = {field.name for field in dataclasses.fields(Settings)} - {"secure"}
@@ -106,9 +104,9 @@ class TrainedModel:
         with np.errstate(all="ignore"):  # a diverged model predicts badly but predicts
             return engine_for(self.description, engine=self.engine).logits(self.parameters, x)
 
-    def predict(self, x: Floats) -> NDArray[np.int64]:
+    def predict(self, x: Floats) -> Indices:
         """The most likely class of every row."""
-        labels: NDArray[np.int64] = np.argmax(self.logits(x), axis=1)
+        labels: Indices = np.argmax(self.logits(x), axis=1)
         return labels
 
     def accuracy(self, data: Dataset) -> float:

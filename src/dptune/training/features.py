@@ -9,17 +9,14 @@ private learner for MNIST-like images.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptune import _validate
+from dptune._typing import Floats
 from dptune.errors import InvalidInput
 
 __all__ = ["oriented_gradients"]
-
-Floats = NDArray[np.floating[Any]]
 
 
 def oriented_gradients(x: Floats, *, side: int = 28, cell: int = 4, bins: int = 9) -> Floats:

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array, Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training._cnn_numpy import CnnPass
@@ -27,8 +27,6 @@ from dptune.training.models import Cnn, dp_hypo_cnn
 
 __all__ = ["FusedEngine", "supports"]
 
-Floats = NDArray[np.floating[Any]]
-Indices = NDArray[np.int64]
 
 # (shape in torch's order, axes of the kernel's order, inputs of one unit)
 _LAYERS = [
@@ -165,7 +163,7 @@ class FusedEngine:
             out[row] = steps[self._to_torch] * lattice
         return True
 
-    def _steps(self, inner: Floats, clip: float, lattice: float, batch: Indices) -> NDArray[np.float64]:
+    def _steps(self, inner: Floats, clip: float, lattice: float, batch: Indices) -> Array:
         """The sum of the shares of these records in lattice steps, in the kernel's order."""
         exact, places = np.zeros(self.dimension), np.ascontiguousarray(batch, dtype=np.int64)
         if self._alone is None:

@@ -16,8 +16,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training._compiled import kernel
@@ -37,8 +37,6 @@ from dptune.training.models import Activation, Mlp
 
 __all__ = ["NumpyEngine"]
 
-Floats = NDArray[np.floating[Any]]
-Indices = NDArray[np.int64]
 
 _FEW_FEATURES, _FEW_UNITS = 1024, 256
 # How many candidates are computed at once in numpy: networks as many as stay in the caches.

@@ -9,17 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptune import _validate
+from dptune._typing import Floats
 from dptune.training._compiled import kernel
 
 __all__ = ["Adam", "Constant", "Cosine", "Decay", "Momentum", "Optimizer", "Schedule", "Sgd"]
 
-Floats = NDArray[np.floating[Any]]
 Update = Callable[[Floats, Floats, Floats], None]
 
 # From this many parameters on, one compiled pass beats two passes of numpy.

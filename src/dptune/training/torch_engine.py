@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
 from dptune._generators import Globals, kept
+from dptune._typing import Array, Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training import _bookkeeping
@@ -39,8 +39,6 @@ from dptune.training.models import Activation, Cnn, Conv, GlobalMean, Mlp
 
 __all__ = ["TemperedSigmoid", "TorchEngine", "build", "flat_parameters"]
 
-Floats = NDArray[np.floating[Any]]
-Indices = NDArray[np.int64]
 
 MODES = ("bookkeeping", "vmap", "alone")
 _TOLERANCE = 1e-3
@@ -174,7 +172,7 @@ class TorchEngine:
             out[row] = total_steps(batch, functools.partial(self._steps, float(clips[row]), lattice)) * lattice
         return True
 
-    def _steps(self, clip: float, lattice: float, batch: Indices) -> NDArray[np.float64]:
+    def _steps(self, clip: float, lattice: float, batch: Indices) -> Array:
         """The sum of the shares of these records in lattice steps."""
         steps, index = np.zeros(self.dimension), torch.from_numpy(batch)
         with _silence():

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune.accounting import Cost, Geometric, PureDp, Runs, select
 from dptune.audit._inline import Runner, released
 from dptune.audit.implementations import Target
@@ -24,8 +24,6 @@ from dptune.randomness import Randomness
 from dptune.spaces import Float, Space
 
 __all__ = ["Responses", "failures", "observed_runs", "stopping", "stopping_plan"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
