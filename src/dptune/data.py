@@ -185,7 +185,7 @@ def _refuse_bad(x: Floats, y: AnyArray, classes: int) -> None:
     if y.dtype.kind == "f" and not (np.floor(y) == y).all():
         raise InvalidInput("'y' must hold whole numbers (class labels); got fractions. Number the classes from 0.")
     raise InvalidInput(
-        f"labels must lie in [0, {classes}); got values from {y.min()} to {y.max()}. "
+        f"Labels must lie in [0, {classes}); got values from {y.min()} to {y.max()}. "
         "Renumber them or state the right number of classes."
     )
 

@@ -526,7 +526,7 @@ def test_wrong_shapes_are_one_clear_line() -> None:
         engine.bind(records())
     with pytest.raises(InvalidInput, match=r"outputs of shape \(4,\) for 3 classes"):
         TorchEngine(nn.Linear(162, 4)).bind(records())
-    with pytest.raises(InvalidInput, match="expected a model description or a torch module"):
+    with pytest.raises(InvalidInput, match="A model must be a description"):
         TorchEngine("net")  # type: ignore[arg-type] # what a careless caller would pass
 
 

@@ -112,7 +112,7 @@ def cases(draws: int, seed: int = 0, only: Sequence[str] | None = None) -> Itera
     known = ways()
     for name in only or ():
         if name not in known:
-            raise InvalidInput(f"no way called {name!r}. Choose among {', '.join(known)}.")
+            raise InvalidInput(f"There is no way called {name!r}. Choose among {', '.join(known)}.")
     for number, (name, way) in enumerate(known.items()):
         if only is None or name in only:
             deck = Deck(integer("seed", seed, 0) * 1000 + number)

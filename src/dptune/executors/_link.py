@@ -58,21 +58,21 @@ class Link:
         """The next message, whole or not at all. EOFError: the other side is gone; LinkBroken: this is not from it."""
         content = bytearray(self._open_record())
         if len(content) < _LENGTH.size:
-            raise LinkBroken("a message without a length")
+            raise LinkBroken("The message has no length.")
         length = _LENGTH.size + _LENGTH.unpack_from(content)[0]
         if length > LARGEST:
-            raise LinkBroken("a message that is too long")
+            raise LinkBroken("The message is too long.")
         total = padded(length)
         while len(content) < total:  # grows with what arrives, not with what is claimed
             content += self._open_record()
         if len(content) != total:
-            raise LinkBroken("a message longer than its length")
+            raise LinkBroken("The message is longer than its length says.")
         return bytes(memoryview(content)[_LENGTH.size : length])
 
     def _open_record(self) -> bytes:
         size = _COUNT.unpack(_exactly(self._socket, _COUNT.size))[0]
         if size <= TAG:
-            raise LinkBroken("an empty record")
+            raise LinkBroken("The record is empty.")
         try:
             return self._receiving.open(_exactly(self._socket, size))
         except BadHandshake as error:
@@ -154,13 +154,13 @@ def answer(connection: socket.socket, own: Keys, known: Callable[[bytes], bool],
     hello = Responder(own, _PROLOGUE)
     hello.first(_exactly(connection, FIRST, until))
     if not known(hello.caller):
-        raise BadHandshake("a stranger")
+        raise BadHandshake("The caller's key is not known here.")
     sending, receiving, message = hello.second()
     connection.sendall(message)
     # A copy of an old first message gets this far: nothing is said before a record under the new key has arrived.
     size = _COUNT.unpack(_exactly(connection, _COUNT.size, until))[0]
     if size != padded(_LENGTH.size) + TAG or any(receiving.open(_exactly(connection, size, until))):
-        raise BadHandshake("not the first record of a worker")
+        raise BadHandshake("This is not the first record of a worker.")
     _settle(connection)
     return Link(connection, sending, receiving)
 

@@ -46,7 +46,9 @@ class OpacusTrainer(Generic[DataT, ModelT]):
             torch.manual_seed(int.from_bytes(as_randomness(rng).child("opacus").secret()[:7], "little"))
             outcome = self.function(params, data, engine)
         if not isinstance(outcome, tuple) or len(outcome) != 2:
-            raise InvalidInput("a training function must return (model, score).")
+            raise InvalidInput(
+                f"A training function must return (model, score); this one returned {type(outcome).__name__}."
+            )
         check_history(engine.accountant.history, engine.declared)
         return Fitted(outcome[0], float(outcome[1]))
 
@@ -72,19 +74,21 @@ def check_history(history: History, declared: DpSgd) -> None:
     """Refuse a run that used less noise, a higher rate or more steps than declared."""
     if not history:
         raise InvalidInput(
-            "the training function took no step through its privacy engine. Call engine.make_private() in it and "
+            "The training function took no step through its privacy engine. Call engine.make_private() in it and "
             "train with the optimizer that it returns."
         )
     steps = sum(count for _, _, count in history)
     for noise, rate, _ in history:
         if noise < declared.noise_multiplier * (1 - _ROUNDING):
-            raise InvalidInput(f"the run used noise {noise:g} but declared {declared.noise_multiplier:g}.")
+            raise InvalidInput(
+                f"The run used noise {noise:g} but declared {declared.noise_multiplier:g}. Train with that."
+            )
         if rate > declared.sampling_rate * (1 + _ROUNDING):
             raise InvalidInput(
-                f"the run sampled at rate {rate:g} but declared {declared.sampling_rate:g}. Take a step per batch."
+                f"The run sampled at rate {rate:g} but declared {declared.sampling_rate:g}. Take a step per batch."
             )
     if steps > declared.steps:
-        raise InvalidInput(f"the run took {steps} steps but declared {declared.steps}.")
+        raise InvalidInput(f"The run took {steps} steps but declared {declared.steps}. Declare them, or take fewer.")
 
 
 def _torch() -> Any:

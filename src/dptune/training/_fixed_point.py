@@ -54,7 +54,7 @@ class FixedPoint:
         width = max(model.widths).bit_length()  # a sum has at most 2^width terms, the bias included
         if width > _WIDEST:
             raise InvalidInput(
-                f"exact sums need layers narrower than {2**_WIDEST}; this model has one of {max(model.widths)}. "
+                f"Exact sums need layers narrower than {2**_WIDEST}; this model has one of {max(model.widths)}. "
                 "Use fewer features, or fast noise."
             )
         self._model = model
@@ -65,7 +65,7 @@ class FixedPoint:
         self._exp_bits = min(_EXP_BITS, _EXACT - width)  # the exponentials of all classes add up to at most 2^53
         if self._act is not None and self._act.exponent > self._bits:
             raise InvalidInput(
-                f"exact sums with layers of {max(model.widths)} need activations of at most 2^{self._bits}; this one "
+                f"Exact sums with layers of {max(model.widths)} need activations of at most 2^{self._bits}; this one "
                 f"reaches 2^{self._act.exponent}. Use a smaller offset or scale."
             )
         self._x = np.empty((0, model.features + 1), np.float32)
@@ -220,7 +220,7 @@ class _Bounded:
         scale, temperature, offset = activation.scale, activation.temperature, activation.offset
         if max(scale, temperature, 1.0 / scale, 1.0 / temperature, abs(offset)) > 2.0**_BITS:
             raise InvalidInput(
-                f"exact sums need an activation with scale and temperature between 2^-{_BITS} and 2^{_BITS} and an "
+                f"Exact sums need an activation with scale and temperature between 2^-{_BITS} and 2^{_BITS} and an "
                 f"offset of at most 2^{_BITS}; got {scale:g}, {temperature:g} and {offset:g}."
             )
         self._scale, self._temperature, self._offset = scale, temperature, offset

@@ -37,7 +37,7 @@ def data_root() -> Path:
     root = os.environ.get("DPTUNE_DATA", "")
     if not root:
         raise InvalidInput(
-            "the environment variable DPTUNE_DATA is not set. Point it to a folder with mnist/, "
+            "The environment variable DPTUNE_DATA is not set. Point it to a folder with mnist/, "
             "fashion-mnist/, adult/ and imdb/ (see docs/training.md for the files in each)."
         )
     return Path(root)
@@ -46,7 +46,9 @@ def data_root() -> Path:
 def _open(folder: str, name: str) -> Path:
     path = data_root() / folder / name
     if not path.is_file():
-        raise InvalidInput(f"no file {path}. Put the original {name} into the folder {folder}/ of DPTUNE_DATA.")
+        raise InvalidInput(
+            f"There is no file {path}. Put the original {name} into the folder {folder}/ of DPTUNE_DATA."
+        )
     return path
 
 
@@ -113,7 +115,7 @@ def load(name: str) -> Split:
     """A benchmark data set by name."""
     known = {"digits": digits, "mnist": mnist, "fashion-mnist": fashion_mnist, "adult": adult, "imdb": imdb}
     if name not in known:
-        raise InvalidInput(f"no data set called {name!r}. Choose one of {', '.join(known)}.")
+        raise InvalidInput(f"There is no data set called {name!r}. Choose one of {', '.join(known)}.")
     try:
         return known[name]()
     except InvalidInput:
@@ -121,5 +123,5 @@ def load(name: str) -> Split:
     except (OSError, EOFError, ValueError, zlib.error, struct.error) as error:
         # What the error says may quote a record.
         raise InvalidInput(
-            f"a file of {name} is cut off or not what it should be ({type(error).__name__}). Put the original there."
+            f"A file of {name} is cut off or not what it should be ({type(error).__name__}). Put the original there."
         ) from None

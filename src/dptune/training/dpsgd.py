@@ -135,7 +135,9 @@ def descend(
     """
     _check(engine, settings, keys, start)
     if parts is not None and len(parts) != len(keys):
-        raise InvalidInput("every candidate needs its own part of the records, if parts are given.")
+        raise InvalidInput(
+            f"Every candidate needs its own part of the records, if 'parts' are given; got {len(parts)}."
+        )
     engine.bind(data)
     starts = [engine.start(key) for key in keys] if start is None else [np.array(s) for s in start]
     own = [None] * len(keys) if parts is None else parts
@@ -174,7 +176,7 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
         ]
     )
     if any(clip < _LEAST_LEFT * s.clip_norm for clip, s in zip(clips, settings, strict=True)):
-        raise InvalidInput("the noise lattice is wider than the clip norm. Lower 'noise_multiplier' or use fast noise.")
+        raise InvalidInput("The noise lattice is wider than the clip norm. Lower 'noise_multiplier' or use fast noise.")
     lattices = [SecureNoise.lattice(scale) for scale in scales]
     rates = np.array([[s.learning_rate] for s in settings])
     update = first.optimizer.start(parameters)
@@ -199,18 +201,20 @@ def _check(
     engine: Engine, settings: Sequence[Settings], keys: Sequence[Randomness], start: Sequence[Floats] | None
 ) -> None:
     if not settings or len(settings) != len(keys):
-        raise InvalidInput(f"every candidate needs its own key; got {len(settings)} settings and {len(keys)} keys.")
+        raise InvalidInput(f"Every candidate needs its own key; got {len(settings)} settings and {len(keys)} keys.")
     if len({key.secret() for key in keys}) != len(keys):
-        raise InvalidInput("two candidates share a run key, so their noise would not be independent. Use fresh keys.")
+        raise InvalidInput("Two candidates share a run key, so their noise would not be independent. Use fresh keys.")
     shared = [(s.steps, s.optimizer, s.schedule, s.secure) for s in settings]
     if any(other != shared[0] for other in shared):
-        raise InvalidInput("stacked candidates must share steps, optimizer, schedule and secure. Train them apart.")
+        raise InvalidInput("Stacked candidates must share steps, optimizer, schedule and secure. Train them apart.")
     if any(s.secure and 0.0 < s.noise_multiplier < _LEAST_SECURE for s in settings):
-        raise InvalidInput(f"secure noise needs a 'noise_multiplier' of at least {_LEAST_SECURE:g} (or none at all).")
+        raise InvalidInput(f"Secure noise needs a 'noise_multiplier' of at least {_LEAST_SECURE:g} (or none at all).")
     if any(s.secure for s in settings) and engine.dtype is not np.float64:
-        raise InvalidInput("secure noise needs an engine in double precision. Build it with double=True.")
+        raise InvalidInput("Secure noise needs an engine in double precision. Build it with double=True.")
     for vector in start or ():
         if vector.shape != (engine.dimension,):
-            raise InvalidInput(f"a warm start needs {engine.dimension} parameters; got {vector.shape}.")
+            raise InvalidInput(f"A warm start needs {engine.dimension} parameters; got {vector.shape}.")
     if start is not None and len(start) != len(keys):
-        raise InvalidInput("a warm start needs one vector per candidate.")
+        raise InvalidInput(
+            f"A warm start needs one vector of parameters for each candidate; got {len(start)} for {len(keys)}."
+        )

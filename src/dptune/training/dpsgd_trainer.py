@@ -132,7 +132,7 @@ class DpSgdTrainer:
     def __post_init__(self) -> None:
         if self.validation is not None and self.holdout is not None:
             raise InvalidInput(
-                "give either 'validation' (a data set you declare public) or 'holdout' (private records, "
+                "Give either 'validation' (a data set you declare public) or 'holdout' (private records, "
                 "whose score is noised and charged), not both: a run has one score."
             )
         if not isinstance(self.model, Mlp | Cnn) and (hasattr(self.model, "state_dict") or not callable(self.model)):
@@ -169,14 +169,14 @@ class DpSgdTrainer:
         unknown = sorted(set(named) - _FIELDS - set(free))
         if unknown:
             known = ", ".join(sorted(_FIELDS | set(_ALIASES)))
-            raise InvalidInput(f"unknown parameter {unknown[0]!r}. DP-SGD knows {known}.")
+            raise InvalidInput(f"DP-SGD has no parameter {unknown[0]!r}; it knows {known}.")
         return dataclasses.replace(self.settings, **{k: v for k, v in named.items() if k not in free})
 
     def cost(self, params: Params) -> Cost:
         """The cost of one run: DP-SGD for a training record, a Gaussian count for a held-out one."""
         settings = self.resolve(params)
         if settings.noise_multiplier == 0.0:
-            raise InvalidInput("training without noise has no finite cost. Set 'noise_multiplier' above zero.")
+            raise InvalidInput("Training without noise has no finite cost. Set 'noise_multiplier' above zero.")
         base = DpSgd(
             sampling_rate=settings.sampling_rate,
             noise_multiplier=settings.noise_multiplier,
@@ -196,7 +196,7 @@ class DpSgdTrainer:
         features = data.x.shape[1]
         if self.validation is not None and self.validation.x.shape[1] != features:
             raise InvalidInput(
-                f"records have {features} features but those of 'validation' {self.validation.x.shape[1]}. Prepare "
+                f"Records have {features} features but those of 'validation' {self.validation.x.shape[1]}. Prepare "
                 "both in the same way."
             )
         blank = _blank(features, data.classes)
@@ -221,7 +221,7 @@ class DpSgdTrainer:
     ) -> list[Fitted[Any]]:
         """Train several candidates, stacking those of equal shape where the engine can."""
         if len(params) != len(rngs) or (starts is not None and len(starts) != len(params)):
-            raise InvalidInput("every candidate needs its own rng (and its own start, if starts are given).")
+            raise InvalidInput("Every candidate needs its own rng (and its own start, if starts are given).")
         keys = [as_randomness(rng) for rng in rngs]
         resolved = [self.resolve(one) for one in params]
         outcome: list[Fitted[Any] | None] = [None] * len(params)

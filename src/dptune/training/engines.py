@@ -26,7 +26,7 @@ def engine_for(model: Any, *, double: bool = False, engine: str = "auto") -> Eng
         "fused": lambda: FusedEngine(model, double=double),
     }
     if engine not in makers:
-        raise InvalidInput(f"no engine called {engine!r}. Choose one of {', '.join(makers)}.")
+        raise InvalidInput(f"There is no engine called {engine!r}. Choose one of {', '.join(makers)}.")
     return makers[engine]()
 
 
@@ -38,7 +38,7 @@ def _automatic(model: Any, double: bool) -> Engine:
 
 def _numpy(model: Any, double: bool) -> Engine:
     if not isinstance(model, Mlp):
-        raise InvalidInput(f"the numpy engine trains Mlp models, not {type(model).__name__}. Use engine='torch'.")
+        raise InvalidInput(f"The numpy engine trains Mlp models, not {type(model).__name__}. Use engine='torch'.")
     return NumpyEngine(model, double=double)
 
 

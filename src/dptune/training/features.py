@@ -31,7 +31,9 @@ def oriented_gradients(x: Floats, *, side: int = 28, cell: int = 4, bins: int = 
     if side % cell:
         raise InvalidInput(f"'cell' must divide 'side'; got {cell} and {side}.")
     if x.ndim != 2 or x.shape[1] != side * side:
-        raise InvalidInput(f"expected rows of {side}x{side} pixels; got shape {x.shape}.")
+        raise InvalidInput(
+            f"'x' must hold rows of {side}x{side} pixels; got shape {x.shape}. Flatten each image to one row."
+        )
     spread = _spread(side, cell)
     features = np.zeros((len(x), (side // cell) ** 2 * bins), np.float32)
     with np.errstate(all="ignore"):  # about no record more than about another

@@ -94,14 +94,14 @@ class FusedEngine:
 
     def __init__(self, model: Cnn, *, double: bool = False, compiled: bool | None = None) -> None:
         if not supports(model):
-            raise InvalidInput("the fused engine trains dp_hypo_cnn() only. Use engine='torch'.")
+            raise InvalidInput("The fused engine trains dp_hypo_cnn() only. Use engine='torch'.")
         if compiled and kernel is None:
-            raise InvalidInput("the fused kernel is not compiled. Reinstall with a C compiler, or leave it to numpy.")
+            raise InvalidInput("The fused kernel is not compiled. Reinstall with a C compiler, or leave it to numpy.")
         self.compiled = kernel is not None if compiled is None else compiled
         if double and self.compiled and not _same_in_every_place():
             if compiled:
                 raise InvalidInput(
-                    "this build of the kernel rounds a record's gradient differently in different places of a batch, "
+                    "This build of the kernel rounds a record's gradient differently in different places of a batch, "
                     "so its sums are not exact. Rebuild it with gcc and its default options, or leave it to numpy."
                 )
             self.compiled = False
@@ -127,7 +127,7 @@ class FusedEngine:
         """Take the records that later calls refer to by index."""
         if data.x.shape[1] != 784 or data.classes != 10:
             raise InvalidInput(
-                f"the network takes 784 pixels and 10 classes; got {data.x.shape[1]} and {data.classes}."
+                f"The network takes 784 pixels and 10 classes; got {data.x.shape[1]} and {data.classes}. Use a Cnn."
             )
         if data is not self._data:
             self._data = data
@@ -180,7 +180,7 @@ class FusedEngine:
         with np.errstate(all="ignore"):
             rows = np.ascontiguousarray(x, dtype=self._inner)
             if rows.ndim != 2 or rows.shape[1] != 784:
-                raise InvalidInput(f"the network takes rows of 784 pixels; got {rows.shape}.")
+                raise InvalidInput(f"The network takes rows of 784 pixels; got {rows.shape}.")
             inner = np.asarray(parameters, dtype=self._inner)[self._to_inner]
             if self._pass is not None:  # a product over several records rounds by their places
                 self._judge = self._judge or CnnPass(self._inner, records=1)

@@ -147,7 +147,7 @@ class Cnn:
             width = (width + 2 * padding - kernel) // layer.stride + 1
             channels = layer.channels if isinstance(layer, Conv) else channels
             if height < 1 or width < 1:
-                raise InvalidInput(f"the image {self.image} is too small for {layer}. Use fewer or smaller layers.")
+                raise InvalidInput(f"The image {self.image} is too small for {layer}. Use fewer or smaller layers.")
         object.__setattr__(self, "flat", math.prod((channels, height, width)))
 
     @property

@@ -220,7 +220,7 @@ class SecureNoise:
 
     def add(self, total: Floats, scale: float, step: int, unit: float = 1.0) -> None:
         if total.dtype != np.float64:
-            raise InvalidInput("secure noise needs sums in double precision; the engine must be built for it.")
+            raise InvalidInput("Secure noise needs sums in double precision. Build the engine with double=True.")
         if scale == 0.0:
             total *= unit
             return

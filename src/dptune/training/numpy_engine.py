@@ -92,11 +92,11 @@ class NumpyEngine:
         """Take the records that later calls refer to by index."""
         if data.x.shape[1] != self.model.features:
             raise InvalidInput(
-                f"the model takes {self.model.features} features but the data has {data.x.shape[1]}. "
+                f"The model takes {self.model.features} features but the data has {data.x.shape[1]}. "
                 "Build the model with features=data.x.shape[1]."
             )
         if data.classes != self.model.classes:
-            raise InvalidInput(f"the model has {self.model.classes} classes but the data has {data.classes}.")
+            raise InvalidInput(f"The model has {self.model.classes} classes but the data has {data.classes}.")
         if data is self._data:
             return
         self._data = data
@@ -219,7 +219,7 @@ class NumpyEngine:
             rows = np.ascontiguousarray(x, dtype=self.dtype)
             flat = np.ascontiguousarray(parameters, dtype=self.dtype)
             if rows.ndim != 2 or rows.shape[1] != self.model.features:
-                raise InvalidInput(f"the model takes rows of {self.model.features} features; got {rows.shape}.")
+                raise InvalidInput(f"The model takes rows of {self.model.features} features; got {rows.shape}.")
             if not self._judged_compiled:
                 return outputs_alone(self._blocks(flat), self.model.nonlinearity, rows)
             outputs = np.empty((len(rows), self.model.classes), np.float32)

@@ -114,7 +114,7 @@ class TorchEngine:
         possible = _bookkeeping.layers_of(self._module) is not None
         if mode == "bookkeeping" and not possible:
             raise InvalidInput(
-                "book-keeping needs a Sequential of Linear, Conv2d, pooling, dropout and elementwise layers."
+                "Book-keeping needs a Sequential of Linear, Conv2d, pooling, dropout and elementwise layers."
             )
         self._modes = [m for m in MODES if m == mode or (mode == "auto" and (possible or m != "bookkeeping"))]
         self.mode: str | None = None
@@ -205,7 +205,9 @@ class TorchEngine:
         try:
             outputs: Tensor = self._module(torch.zeros((1, features), dtype=self._flat.dtype))
         except Exception as error:
-            raise InvalidInput(f"the module cannot take rows of {features} features: {_line(error)}") from error
+            raise InvalidInput(
+                f"The module cannot take rows of {features} features ({_line(error)}). Reshape them in its 'forward'."
+            ) from error
         return outputs
 
     def release(self, parameters: Floats) -> nn.Module:
@@ -255,7 +257,7 @@ class TorchEngine:
             raise
         except Exception as error:  # such as torch's own batch_norm, on a single record
             raise InvalidInput(
-                f"{name} cannot be trained on one record at a time, which clipping needs: {_line(error)}"
+                f"{name} cannot be trained on one record at a time, which clipping needs ({_line(error)})."
             ) from error
         finally:
             self._restore()
@@ -270,7 +272,7 @@ class TorchEngine:
         outputs = self.logits(np.array(self._flat.numpy()), np.zeros((1, features)))
         if outputs.shape != (1, classes):
             raise InvalidInput(
-                f"the module gives outputs of shape {tuple(outputs.shape[1:])} for {classes} "
+                f"The module gives outputs of shape {tuple(outputs.shape[1:])} for {classes} "
                 "classes. Its last layer must return one score per class."
             )
 
@@ -290,7 +292,7 @@ class TorchEngine:
                 raise InvalidInput(MIXES.format(type(self._module).__name__))
             reasons.append(f"{mode}: draws other masks than for single records")
         self.mode = None
-        raise InvalidInput("no per-record gradients for this module: " + "; ".join(reasons))
+        raise InvalidInput(f"No way of computing gradients of single records fits this module ({'; '.join(reasons)}).")
 
     def _seeded(self, compute: Callable[..., Tensor], *given: Any) -> Tensor:
         if not self._random:
@@ -378,7 +380,8 @@ def _single(x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    """The first line of an error, to stand within a sentence."""
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
 
 
 def _seed(secret: bytes) -> int:
@@ -387,16 +390,16 @@ def _seed(secret: bytes) -> int:
 
 def _refuse(module: nn.Module) -> None:
     if not isinstance(module, nn.Module):
-        raise InvalidInput(f"expected a model description or a torch module; got {type(module).__name__}.")
+        raise InvalidInput(f"A model must be a description (Mlp, Cnn) or a torch module; got {type(module).__name__}.")
     refuse_hooks(module)
     for name, layer in module.named_modules():
         batch = isinstance(layer, nn.modules.batchnorm._BatchNorm)
         tracking = isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats
         if batch or tracking:
             raise InvalidInput(
-                f"layer '{name}' is {type(layer).__name__}: its output for one record depends on the others "
+                f"Layer '{name}' is {type(layer).__name__}: its output for one record depends on the others "
                 "in the batch, so clipping one record's gradient would not bound its influence. "
                 "Use GroupNorm or LayerNorm."
             )
     if not any(p.requires_grad for p in module.parameters()):
-        raise InvalidInput("the module has no trainable parameters.")
+        raise InvalidInput("The module has no trainable parameters. Set requires_grad on those to train.")
