@@ -25,10 +25,10 @@ FEATURE_RANGE = (-1e12, 1e12)
 
 
 class _Key(Protocol):
-    """The part of a run's key that shards need."""
+    """The part of :class:`~dptune.randomness.Randomness` that shards need."""
 
     def child(self, label: str) -> Any:
-        """A key of its own for a purpose."""
+        """Independent randomness for one purpose."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Dataset:
     """Records as rows of ``x`` with labels ``y`` in [0, classes).
 
     Private records (the default) are never refused for what they hold. Each is repaired on its own: a feature that is
-    no number becomes ``missing``, then every feature is clipped to ``feature_range``; a label that is not one of
+    not a number becomes ``missing``, then every feature is clipped to ``feature_range``; a label that is not one of
     0 .. ``classes`` - 1 becomes ``unknown_label``. All of these are public and must be decided without looking at the
     records. With ``public=True`` nothing is repaired, and such records are refused.
 
@@ -90,7 +90,7 @@ class Dataset:
         object.__setattr__(self, "y", y)
 
     def _check_rules(self) -> None:
-        """The public rules themselves."""
+        """Refuse rules that contradict themselves: classes, the range of features, what replaces the missing."""
         object.__setattr__(self, "classes", _validate.integer("classes", self.classes, 2))
         _validate.integer("unknown_label", self.unknown_label, 0, self.classes - 1, hint="It is one of the classes.")
         ends = self.feature_range
@@ -122,21 +122,34 @@ class Dataset:
         return len(self.y)
 
     def take(self, index: Indices) -> Dataset:
-        """The records at the given places."""
+        """The records at the given places, as a data set with the same rules."""
         part = object.__new__(Dataset)  # they were checked and repaired before
         for key, value in {**self.__dict__, "x": self.x[index], "y": self.y[index]}.items():
             object.__setattr__(part, key, value)
         return part
 
     def map(self, features: Callable[[Floats], Floats], feature_range: tuple[float, float] = FEATURE_RANGE) -> Dataset:
-        """The same records with other features; the function must treat every record on its own.
+        """The records with other features.
 
-        ``feature_range`` is the public range of the new features.
+        Args:
+            features: Turns rows into rows; it must treat every record on its own.
+            feature_range: The public range of the new features.
+
+        Returns:
+            A new data set with the same labels and rules.
         """
         return replace(self, x=features(self.x), feature_range=feature_range)
 
     def shards(self, count: int, key: _Key) -> list[Dataset]:
-        """Split by one independent uniform label per record (never by shuffling into equal chunks)."""
+        """Split by one independent uniform label per record (never by shuffling into equal chunks).
+
+        Args:
+            count: How many parts.
+            key: The randomness of the run; the split is drawn from its child "shards".
+
+        Returns:
+            Disjoint parts that cover the records; some may be empty.
+        """
         label = key.child("shards").generator().integers(0, count, len(self))
         return [self.take(np.flatnonzero(label == shard)) for shard in range(count)]
 
@@ -149,7 +162,7 @@ def _floating(x: AnyArray) -> Floats:
 
 
 def _repaired_features(x: Floats, ends: tuple[float, float], missing: float) -> Floats:
-    """Without what is not a number, within the range."""
+    """Features with ``missing`` for what is not a number, clipped to the range."""
     low, high = (x.dtype.type(end) for end in ends)
     if ((x >= low) & (x <= high)).all():
         return x
@@ -191,12 +204,41 @@ def _refuse_bad(x: Floats, y: AnyArray, classes: int) -> None:
 
 
 def size(data: Any) -> int:
-    """The number of records of a data set, an array, a list, or a tuple of columns."""
+    """The number of records of a data set, an array, a list, or a tuple of columns.
+
+    Args:
+        data: A :class:`Dataset`, anything with a length, or a tuple of equally long columns.
+
+    Returns:
+        How many records there are. Private: it must not be shown.
+
+    Example:
+        >>> from dptune.data import size
+        >>> size(([1.0, 2.0, 3.0], [0, 1, 0]))
+        3
+    """
     return len(data[0]) if isinstance(data, tuple) and data else len(data)
 
 
 def take(data: Any, index: Indices) -> Any:
-    """The records at the given places of a data set, an array, a list, or a tuple of equally long ones, in its form."""
+    """The records at the given places, in the form in which the data came.
+
+    Args:
+        data: A :class:`Dataset`, an array, a list, a tuple of equally long ones, or an object with ``take(index)``.
+        index: The places of the wanted records.
+
+    Returns:
+        Data of the same kind with these records, in the order of ``index``.
+
+    Raises:
+        InvalidInput: If ``data`` is of another kind.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.data import take
+        >>> take(([10, 20, 30], ["a", "b", "c"]), np.array([2, 0]))
+        ([30, 10], ['c', 'a'])
+    """
     if isinstance(data, tuple):
         return tuple(take(column, index) for column in data)
     if isinstance(data, list):
