@@ -14,7 +14,7 @@ import numpy as np
 
 from dptune._typing import AnyArray
 from dptune.training import softmax
-from dptune.training.dpsgd_trainer import TrainedModel
+from dptune.training.trained_model import TrainedModel
 
 __all__ = ["JUDGED", "MARK"]
 

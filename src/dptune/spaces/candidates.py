@@ -1,7 +1,7 @@
 """An explicit list of configurations with a public prior, and how configurations are drawn from the operating system.
 
-Methods with a theorem for finitely many candidates take such a list; :meth:`dptune.spaces.Space.grid` makes one. Nothing
-here may look at data.
+Methods with a theorem for finitely many candidates take such a list; :meth:`dptune.spaces.Space.grid` makes one.
+Nothing here may look at data.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One parameter of a space: a real number, a whole number, or one of several values, each with a public prior.
 
-All three kinds answer the same questions: which value lies at a quantile of the prior, is a value allowed, where does it
-lie for a surrogate, which values does a grid hold. None of them may look at data.
+All three kinds answer the same questions: which value lies at a quantile of the prior, is a value allowed, where does
+it lie for a surrogate, which values does a grid hold. None of them may look at data.
 """
 
 from __future__ import annotations

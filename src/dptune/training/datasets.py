@@ -26,7 +26,18 @@ _PUBLIC = (False, True)  # training parts are treated as private
 
 
 class Split(NamedTuple):
-    """A data set's published parts: for training, treated as private, and for testing, public."""
+    """A data set's published parts.
+
+    Args:
+        train: Records for training, treated as private.
+        test: Records for testing, public.
+
+    Example:
+        >>> from dptune.training import load
+        >>> split = load("digits")
+        >>> split.train.public, split.test.public
+        (False, True)
+    """
 
     train: Dataset
     test: Dataset
@@ -112,7 +123,23 @@ def imdb(buckets: int = 1024) -> Split:
 
 
 def load(name: str) -> Split:
-    """A benchmark data set by name."""
+    """A benchmark data set by name.
+
+    Args:
+        name: "digits" (comes with scikit-learn), or "mnist", "fashion-mnist", "adult", "imdb" (files in the folder that
+            the environment variable ``DPTUNE_DATA`` names).
+
+    Returns:
+        Its training part, treated as private, and its public test part.
+
+    Raises:
+        InvalidInput: If there is no such data set, or a file is missing or not what it should be.
+
+    Example:
+        >>> from dptune.training import load
+        >>> len(load("digits").test)
+        359
+    """
     known = {"digits": digits, "mnist": mnist, "fashion-mnist": fashion_mnist, "adult": adult, "imdb": imdb}
     if name not in known:
         raise InvalidInput(f"There is no data set called {name!r}. Choose one of {', '.join(known)}.")

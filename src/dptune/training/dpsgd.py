@@ -36,7 +36,13 @@ CLIP_NORMS = (2.0**-40, 2.0**40)
 
 
 class Engine(Protocol):
-    """Computes clipped gradient sums; knows nothing of sampling, noise or optimisers."""
+    """Computes clipped gradient sums; knows nothing of sampling, noise or optimisers.
+
+    The guarantee rests on what an implementer does here. The sum of a batch is the sum of shares, and a record's share
+    depends on that record and the parameters alone, with a norm of at most the clip norm, also for records that
+    overflow (their share is zero). Nothing may depend on the number of records, no warning and no error on one of them.
+    An engine keeps the arrays it is bound to, writes to ``out`` only, and need not be thread-safe.
+    """
 
     dimension: int
     dtype: type[np.floating[Any]]
@@ -75,10 +81,32 @@ class ReleasesModules(Protocol):
 
 @dataclass(frozen=True)
 class Settings:
-    """One DP-SGD run. ``batch_size`` is the public denominator, not a property of the data.
+    """Everything public about one DP-SGD run.
 
-    ``noise_multiplier`` zero trains without privacy; it has no cost and is meant for shards whose scores
-    alone are used by a low-sensitivity method.
+    A ``noise_multiplier`` of zero trains without privacy; it has no cost and is meant for shards whose scores alone are
+    used by a low-sensitivity method.
+
+    Args:
+        sampling_rate: The probability with which each record is in a batch, in (0, 1].
+        noise_multiplier: The deviation of the noise in units of ``clip_norm``.
+        steps: How many steps are taken.
+        clip_norm: The norm to which each record's gradient is scaled down.
+        learning_rate: The factor on the noised average gradient.
+        batch_size: The public denominator of that average, not a property of the data.
+        optimizer: What is done with the noised gradients.
+        schedule: A public factor on the learning rate.
+        secure: Whether sums are exact and noise is drawn on a lattice from a cryptographic stream.
+
+    Raises:
+        InvalidInput: If a figure is out of range.
+
+    Example:
+        >>> from dptune.training import Settings
+        >>> settings = Settings.from_batch(
+        ...     256, records=60000, noise_multiplier=1.1, steps=2344, clip_norm=1.0, learning_rate=0.5
+        ... )
+        >>> round(settings.sampling_rate, 6)
+        0.004267
     """
 
     sampling_rate: float
@@ -108,7 +136,19 @@ class Settings:
 
     @classmethod
     def from_batch(cls, batch_size: float, records: int, **others: Any) -> Settings:
-        """Settings whose rate is ``batch_size / records`` for a public number of records."""
+        """Settings whose rate is ``batch_size / records`` for a public number of records.
+
+        Args:
+            batch_size: The expected size of a batch, and the denominator.
+            records: The public number of records.
+            **others: The other fields.
+
+        Returns:
+            The settings.
+
+        Raises:
+            InvalidInput: If the batch would be larger than the data.
+        """
         _validate.integer("records", records, 1)
         _validate.real("batch_size", batch_size, 0.0, low_open=True)
         if batch_size > records:
@@ -127,11 +167,33 @@ def descend(
     start: Sequence[Floats] | None = None,
     parts: Sequence[Indices] | None = None,
 ) -> list[Floats]:
-    """Train one candidate per (settings, key) and return their flat parameters.
+    """Train one candidate for each pair of settings and key by DP-SGD.
 
-    The candidates share the number of steps, the optimiser, the schedule and ``secure``; everything else may
-    differ. ``start`` gives parameters to continue from (warm start); ``parts`` the records of each candidate, as if
-    it had been given ``data.take(part)``.
+    The candidates share the number of steps, the optimiser, the schedule and ``secure``; everything else may differ.
+
+    Args:
+        engine: What computes clipped sums, of the model to train.
+        data: The private records.
+        settings: One run for each candidate.
+        keys: The randomness of each candidate; all different.
+        start: Parameters to continue from (warm start); the engine's own first ones if left out.
+        parts: The places of each candidate's own records, as if it had been given ``data.take(part)``.
+
+    Returns:
+        The trained parameters of each candidate as one flat vector.
+
+    Raises:
+        InvalidInput: If keys repeat, the candidates cannot be stacked, or lengths do not fit.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.randomness import Randomness
+        >>> from dptune.training import Dataset, Settings, descend, engine_for, softmax
+        >>> data = Dataset(np.repeat([[1.0], [-1.0]], 50, axis=0), np.repeat([1, 0], 50), classes=2)
+        >>> settings = Settings(0.2, 1.0, steps=30, clip_norm=1.0, learning_rate=1.0, batch_size=20)
+        >>> (flat,) = descend(engine_for(softmax(1, 2)), data, [settings], [Randomness.rehearsal(0)])
+        >>> flat.shape, bool(flat[1] > flat[0])
+        ((4,), True)
     """
     _check(engine, settings, keys, start)
     if parts is not None and len(parts) != len(keys):

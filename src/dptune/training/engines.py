@@ -18,7 +18,25 @@ __all__ = ["engine_for"]
 
 
 def engine_for(model: Any, *, double: bool = False, engine: str = "auto") -> Engine:
-    """An engine for a description, or for a ``torch.nn.Module``."""
+    """The engine that trains a model.
+
+    Args:
+        model: A description (``Mlp``, ``Cnn``), or a ``torch.nn.Module``.
+        double: Whether to compute in double precision, as secure noise needs it.
+        engine: "auto", or the engine by name: "numpy", "torch", "fused".
+
+    Returns:
+        A new engine, not yet bound to records.
+
+    Raises:
+        InvalidInput: If there is no such engine, it cannot train this model, or torch is needed and missing.
+
+    Example:
+        >>> from dptune.training import engine_for, softmax
+        >>> engine = engine_for(softmax(784, 10))
+        >>> engine.dimension
+        7850
+    """
     makers: dict[str, Callable[[], Engine]] = {
         "auto": lambda: _automatic(model, double),
         "numpy": lambda: _numpy(model, double),
