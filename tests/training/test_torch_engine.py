@@ -38,7 +38,9 @@ opacus_sample = pytest.importorskip("opacus.grad_sample", reason="Opacus is the 
 from torch import nn  # noqa: E402 - after the check that torch exists
 
 from dptune.training import _bookkeeping  # noqa: E402 - as above
-from dptune.training.torch_engine import TemperedSigmoid, TorchEngine, build  # noqa: E402 - as above
+from dptune.training._bookkeeping import TemperedSigmoid  # noqa: E402 - as above
+from dptune.training.torch_engine import TorchEngine  # noqa: E402 - as above
+from dptune.training.torch_models import build  # noqa: E402 - as above
 
 SIZES = [0, 1, 17, 61, 300]
 IMAGE = (2, 9, 9)

@@ -21,7 +21,8 @@ torch = pytest.importorskip("torch", reason="engine B needs torch")
 from torch import nn  # noqa: E402 - after the check that torch exists
 
 from dptune.training import _bookkeeping  # noqa: E402 - as above
-from dptune.training.torch_engine import TorchEngine, build  # noqa: E402 - as above
+from dptune.training.torch_engine import TorchEngine  # noqa: E402 - as above
+from dptune.training.torch_models import build  # noqa: E402 - as above
 
 IMAGE = (2, 4, 4)
 FEATURES = 32

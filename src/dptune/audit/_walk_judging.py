@@ -178,4 +178,4 @@ def case(deck: Deck) -> Case:
             METHODS[name][1](without, having),
         ]
 
-    return Case("judging", deck.told(), look)
+    return Case("judging", deck.describe(), look)

@@ -136,7 +136,7 @@ def case(deck: Deck) -> Case:
     company = deck.deal("company", COMPANIES)(deck.rng, model.features)
     given = worlds(company, model.classes, deck.deal("position", POSITIONS)(len(company.y)))
     make = functools.partial(engine, model, name, settings.secure)
-    return Case("loop", deck.told(), functools.partial(_look, make, given, settings))
+    return Case("loop", deck.describe(), functools.partial(_look, make, given, settings))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,7 +208,7 @@ def trainer_case(deck: Deck) -> Case:
             Movement("count of held-out records", abs(having[2] - without[2]) * _DENOMINATOR, 1.0),
         ]
 
-    return Case("trainer", deck.told(), look)
+    return Case("trainer", deck.describe(), look)
 
 
 def _outputs(model: Any, public: Dataset) -> bytes:

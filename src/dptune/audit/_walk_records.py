@@ -85,4 +85,4 @@ def case(deck: Deck) -> Case:
             found.append(Movement("other records", float(not all(same)), 0.0))
         return found
 
-    return Case("records", deck.told(), look)
+    return Case("records", deck.describe(), look)

@@ -34,7 +34,7 @@ _BATCH = 1 << 22  # games of one stream of the generator
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """A score of the attacker's choice, and the event by which he tells the worlds apart.
+    """A score of the attacker's choice, and the event by which he distinguishes the worlds.
 
     The score ranks pieces of the line of places (from high to low likelihood ratio), and the attacker accuses when the
     released place lies on one side of a mark.

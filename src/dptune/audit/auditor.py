@@ -63,7 +63,7 @@ class Audit:
         """Whether the games contradict the account."""
         return self.bound.low > self.upper
 
-    def summary(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """The verdict as plain JSON values."""
         return {
             "game": self.game.name,

@@ -192,7 +192,7 @@ def worlds(company: Company, classes: int, place: int, kind: type[Any] = np.floa
 
 
 def stored(values: Floats, kind: type[Any]) -> AnyArray:
-    """In a type, within what it can hold: invalid records are for the walk over the door."""
+    """Values in another type, clipped to what it can hold: invalid records are for the way called "records"."""
     limits: Any = np.finfo(kind) if np.issubdtype(kind, np.floating) else np.iinfo(kind)
     with np.errstate(all="ignore"):
         return values.clip(float(limits.min) / 2.0, float(limits.max) / 2.0).astype(kind)

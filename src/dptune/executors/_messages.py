@@ -96,7 +96,7 @@ def pack_tasks(tasks: Sequence[Task]) -> bytes:
 
 
 def unpack_tasks(message: bytes) -> tuple[Task, ...]:
-    """The same, in the worker."""
+    """The tasks of a message, as the worker reads them."""
     fields, parts = unpack(message)
     try:
         return tuple(Task(i, text, parts.get(str(place))) for place, (i, text) in enumerate(fields["tasks"]))
@@ -118,7 +118,7 @@ def pack_result(result: Result) -> bytes:
 
 
 def unpack_result(message: bytes) -> Result:
-    """The same, in the driver: every field checked, the model left as it is."""
+    """The result of a message, as the driver reads it: every field checked, the model left as it is."""
     fields, parts = unpack(message)
     if set(fields) != {"index", "score"} or not {"output"} <= set(parts) <= {"output", "model", "error"}:
         raise BadMessage("This is not a result.")

@@ -159,7 +159,7 @@ def _reason(error: Exception) -> str:
 
 
 def _with_output(result: Result, captured: _Captured | None) -> Result:
-    """With what was printed since the last result: that of a stack comes with its first member."""
+    """The result, with what was printed since the last one: the output of a stack comes with its first member."""
     if captured is not None:
         return Result(result.index, result.score, result.model, result.error, output=captured.take())
     sys.stdout.flush()

@@ -97,8 +97,8 @@ class VoteStatement:
             neighbours=str(plan.neighbours),
         )
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
+    def describe(self) -> dict[str, Any]:
+        """The statement as plain JSON values."""
         return asdict(self)
 
     def __str__(self) -> str:

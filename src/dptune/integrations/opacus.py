@@ -1,6 +1,6 @@
 """Opacus as a trainer: an existing training function, with its cost read from the engine's own history.
 
-The function gets a privacy engine that it must train through; afterwards the engine's accountant tells what was
+The function gets a privacy engine that it must train through; afterwards the engine's accountant shows what was
 really done, and a run that did more than was declared fails. It must never be trusted to report its own epsilon.
 Rate and number of steps come from the declaration, never from the number of records (see :mod:`_opacus_engine`).
 """

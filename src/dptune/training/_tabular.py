@@ -1,8 +1,8 @@
 """The Adult census rows as numbers: one column per published category, continuous columns over public ranges.
 
 Categories come from ``adult.names``, ranges from the published codebook; the rows themselves decide nothing: a value
-that the codebook does not list becomes zeros, what should be a number and is none becomes zero, a number outside of its
-range is cut, and a line that has not 15 fields is no record. No line is refused, and none is quoted.
+that the codebook does not list becomes zeros, what should be a number and is not becomes zero, a number outside of its
+range is cut, and a line without 15 fields is not a record. No line is refused, and none is quoted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Film reviews as hashed bags of words: a public hash decides the column, so no vocabulary is learnt.
 
 Each review is treated on its own: words are lower-cased, hashed to a signed bucket, damped by a square root
-and scaled to unit length. A line that has not the four fields of a review is no record; no line is refused or quoted.
+and scaled to unit length. A line without the four fields of a review is not a record; no line is refused or quoted.
 """
 
 from __future__ import annotations

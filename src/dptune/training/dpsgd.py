@@ -68,7 +68,11 @@ class SumsOnLattice(Protocol):
     def lattice_sums(
         self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
     ) -> bool:
-        """As ``clipped_sums``, each share rounded to ``lattices[s]``; False if it cannot, and ``out`` is then void."""
+        """Write into ``out[s]`` the exact sum over ``batches[s]`` of shares, each rounded to ``lattices[s]``.
+
+        A share is as in ``clipped_sums``, and a lattice of zero asks for no rounding. Returns False if the engine
+        cannot do it here; what it wrote into ``out`` is then not used.
+        """
 
 
 @runtime_checkable

@@ -4,6 +4,7 @@ One object serves random stopping, subset tuning (warm starts), thresholds (shar
 differ in the records they pass. The score is accuracy on ``validation``, which the caller declares public, or
 a noised count on a private holdout whose cost is part of the declared one; an unnoised score on private
 records does not exist. With neither, a training has no score of its own (methods then hold back private records).
+The file is long because the trainer's contract is written at every method of it.
 """
 
 from __future__ import annotations

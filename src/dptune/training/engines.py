@@ -62,7 +62,8 @@ def _numpy(model: Any, double: bool) -> Engine:
 
 def _torch(model: Any, double: bool) -> Engine:
     try:
-        from dptune.training.torch_engine import TorchEngine, build  # noqa: PLC0415 - optional dependency
+        from dptune.training.torch_engine import TorchEngine  # noqa: PLC0415 - optional dependency
+        from dptune.training.torch_models import build  # noqa: PLC0415 - optional dependency
     except ImportError as error:
         raise InvalidInput(
             f"{type(model).__name__} needs torch, which is not installed. Run: pip install 'dptune[torch]'."

@@ -149,8 +149,11 @@ class FusedEngine:
     def lattice_sums(
         self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
     ) -> bool:
-        """The same with every record's gradient rounded to multiples of ``lattices[s]`` (powers of two; zero for a sum
-        that is not rounded) and summed exactly; False if this engine cannot, which leaves ``out`` alone."""
+        """Write into ``out[s]`` the exact sum over ``batches[s]`` of clipped gradients, rounded to ``lattices[s]``.
+
+        Lattices are powers of two; zero asks for a sum that is not rounded. Returns False if this engine cannot, and
+        leaves ``out`` alone.
+        """
         if not self.compiled and self._alone is None:
             return False
         for row, (batch, lattice) in enumerate(zip(batches, lattices, strict=True)):

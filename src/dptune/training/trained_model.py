@@ -65,6 +65,6 @@ def parameters_of(model: Any) -> Floats:
         return model.parameters
     if not is_module(model):
         raise InvalidInput(f"A DP-SGD run continues from a model that one returned; got {type(model).__name__}.")
-    from dptune.training.torch_engine import flat_parameters  # noqa: PLC0415 - optional dependency
+    from dptune.training.torch_models import flat_parameters  # noqa: PLC0415 - optional dependency
 
     return flat_parameters(model)

@@ -76,7 +76,7 @@ def _target(
 def stopping(runner: Runner | None = None, epsilon: float = 1.25) -> Target:
     """Randomised response, the likelier answer ranked lowest: it wins only if every run gave it.
 
-    If the release tells the number of runs, the attacker waits for three or more; if not, he takes every game.
+    If the release shows the number of runs, the attacker waits for three or more; if not, he takes every game.
     """
     high = 1.0 / (1.0 + math.exp(-epsilon))
     trainer = Responses(({"yes": 1 - high, "no": high}, {"yes": high, "no": 1 - high}), PureDp(epsilon))
