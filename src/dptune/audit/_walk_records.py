@@ -1,4 +1,4 @@
-"""The walk over the door: private records come in, valid or not, and nothing that is said may depend on one of them.
+"""The walk over records that come in, valid or not: nothing that is said may depend on one of them.
 
 A private record that is invalid is repaired on its own by a public rule. So a data set is made with it as without it,
 the others are the same to the last bit, and so are the words of any refusal and warning.

@@ -1,4 +1,4 @@
-"""An encrypted link between the driver and a worker on another machine, and the door through which workers come in.
+"""An encrypted link between the driver and a worker on another machine, and the listener to which workers come in.
 
 Messages are padded, cut into records and encrypted under keys of this connection alone (``_noise``). Whoever connects
 has a thread of its own and a deadline to prove that it holds a known key: a stranger can neither delay nor stop the
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dptune.executors._messages import LARGEST
 from dptune.executors._noise import FIRST, SECOND, TAG, BadHandshake, Cipher, Initiator, Keys, Responder
 
-__all__ = ["Door", "Link", "LinkBroken", "answer", "call", "padded"]
+__all__ = ["Link", "LinkBroken", "Listener", "accept", "connect", "padded"]
 
 _PROLOGUE = b"dptune link 1"
 _RECORD = 65535 - TAG  # the standard's longest message
@@ -122,7 +122,7 @@ def _settle(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
-def call(host: str, port: int, own: Keys, driver: bytes, seconds: float = _PATIENCE) -> Link:
+def connect(host: str, port: int, own: Keys, driver: bytes, seconds: float = _PATIENCE) -> Link:
     """The worker's side: a link to the driver that holds the key ``driver``, and to nobody else.
 
     Raises:
@@ -148,7 +148,7 @@ def call(host: str, port: int, own: Keys, driver: bytes, seconds: float = _PATIE
         raise
 
 
-def answer(connection: socket.socket, own: Keys, known: Callable[[bytes], bool], seconds: float = _PATIENCE) -> Link:
+def accept(connection: socket.socket, own: Keys, known: Callable[[bytes], bool], seconds: float = _PATIENCE) -> Link:
     """The driver's side: a link to a worker whose key is known. Raises for everybody else, in ``seconds`` at most."""
     until = time.monotonic() + seconds
     hello = Responder(own, _PROLOGUE)
@@ -165,7 +165,7 @@ def answer(connection: socket.socket, own: Keys, known: Callable[[bytes], bool],
     return Link(connection, sending, receiving)
 
 
-class Door:
+class Listener:
     """Listens for workers. Each connection has a thread, and until it has proved its key a deadline.
 
     When too many strangers wait, the one that has waited longest is sent away: a worker needs milliseconds.
@@ -220,7 +220,7 @@ class Door:
 
     def _meet(self, connection: socket.socket) -> None:
         try:
-            link = answer(connection, self._own, self._known, self._seconds)
+            link = accept(connection, self._own, self._known, self._seconds)
         except Exception:  # whatever a stranger may cause: it is sent away
             self._forget(connection)
             return

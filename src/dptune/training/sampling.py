@@ -15,7 +15,7 @@ from dptune import _validate
 from dptune._typing import Indices
 from dptune.randomness import Randomness
 
-__all__ = ["PoissonSampler", "poisson_subset"]
+__all__ = ["PoissonSampler"]
 
 # About this many records are drawn at once.
 _BLOCK = 16_384
@@ -68,11 +68,3 @@ def _gaps(rng: np.random.Generator, rate: float, count: int) -> Indices:
     np.ceil(values, out=values)
     np.clip(values, 1.0, 2.0**62 / count, out=values)  # an exponential of zero; a gap beyond all coins
     return values.astype(np.int64)
-
-
-def poisson_subset(records: int, rate: float, key: Randomness) -> tuple[Indices, Indices]:
-    """Indices inside and outside a Poisson subset, for tuning on a part of the data."""
-    _validate.integer("records", records, 0)
-    _validate.real("rate", rate, 0.0, 1.0)
-    inside = key.child("subset").generator().random(records) < rate
-    return np.flatnonzero(inside), np.flatnonzero(~inside)
