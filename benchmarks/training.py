@@ -38,7 +38,7 @@ from unittest import mock
 import numpy as np
 
 from dptune.randomness import Randomness
-from dptune.training import Mlp, Settings, descend, engine_for, load, noise, numpy_engine, optimizers, softmax
+from dptune.training import Mlp, Settings, _prepared, descend, engine_for, load, noise, optimizers, softmax
 from dptune.training._compiled import kernel
 from dptune.training.datasets import Dataset, data_root
 from dptune.training.dpsgd import Engine
@@ -105,7 +105,7 @@ def opacus(task: Task, mode: str) -> Runner:
     from opacus import PrivacyEngine  # noqa: PLC0415 - as above
     from torch import nn  # noqa: PLC0415 - as above
 
-    from dptune.training.torch_engine import build  # noqa: PLC0415 - as above
+    from dptune.training.torch_models import build  # noqa: PLC0415 - as above
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -164,7 +164,7 @@ def unpacked(task: Task, stack: int) -> Runner:
     """The compiled pass of an MLP with the zeros of its records."""
     copied = replace(task, data=Dataset(task.data.x, task.data.y, task.data.classes))
     engine = NumpyEngine(task.model, compiled=True)
-    with mock.patch.object(numpy_engine, "_SPARSE", -1.0):
+    with mock.patch.object(_prepared, "_SPARSE", -1.0):
         engine.bind(copied.data)
     return ours(copied, engine, stack=stack)
 

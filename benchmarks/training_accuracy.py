@@ -82,7 +82,7 @@ def opacus_accuracy(model: Any, split: Split, settings: Settings, seed: int) -> 
     import torch  # noqa: PLC0415 - after the thread settings
     from opacus import PrivacyEngine  # noqa: PLC0415 - as above
 
-    from dptune.training.torch_engine import build  # noqa: PLC0415 - as above
+    from dptune.training.torch_models import build  # noqa: PLC0415 - as above
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)

@@ -93,7 +93,7 @@ def test_clean_arrays_are_not_copied() -> None:
 
 
 PUBLIC: list[tuple[Any, Any, str]] = [
-    (X, np.array([0, 1, 5]), r"labels must lie in \[0, 3\); got values from 0 to 5"),
+    (X, np.array([0, 1, 5]), r"Labels must lie in \[0, 3\); got values from 0 to 5"),
     (X, np.array([0, -1, 1]), "got values from -1 to 1"),
     (np.full((3, 2), np.nan), Y, "NaN or infinite features"),
     (np.full((3, 2), np.inf), Y, "NaN or infinite features"),

@@ -109,7 +109,7 @@ def test_encoding_is_in_the_unit_cube() -> None:
         (SPACE.grid, "number of points"),
         (lambda: SPACE.grid(3, nope=2), "No parameter 'nope'"),
         (lambda: SPACE.grid(3, clip=2), "every value of a Choice"),
-        (lambda: space_from_json({"space": "product"}), "Not a space"),
+        (lambda: space_from_json({"space": "product"}), "not the description of a space"),
     ],
 )
 def test_refusals_say_what_is_wrong(make: Any, words: str) -> None:

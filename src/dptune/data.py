@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptune import _validate
+from dptune._typing import AnyArray, Floats, Indices, Mask
 from dptune.errors import InvalidInput
 
 __all__ = ["FEATURE_RANGE", "Dataset", "Labelled", "Named", "SupportsTake", "size", "take"]
 
-Floats = NDArray[np.floating[Any]]
 
 # Wide enough for any measurement; squares of it, summed over a million features, are finite in single precision.
 FEATURE_RANGE = (-1e12, 1e12)
@@ -29,7 +28,7 @@ FEATURE_RANGE = (-1e12, 1e12)
 class SupportsTake(Protocol):
     """Records of a kind of your own, from which some can be taken."""
 
-    def take(self, index: NDArray[np.int64], /) -> Any:
+    def take(self, index: Indices, /) -> Any:
         """The records at the given places, in the same form; perhaps none."""
 
 
@@ -52,10 +51,10 @@ class Named(Protocol):
 
 
 class _Key(Protocol):
-    """The part of a run's key that shards need."""
+    """The part of :class:`~dptune.randomness.Randomness` that shards need."""
 
     def child(self, label: str) -> Any:
-        """A key of its own for a purpose."""
+        """Independent randomness for one purpose."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +62,7 @@ class Dataset:
     """Records as rows of ``x`` with labels ``y`` in [0, classes).
 
     Private records (the default) are never refused for what they hold. Each is repaired on its own: a feature that is
-    no number becomes ``missing``, then every feature is clipped to ``feature_range``; a label that is not one of
+    not a number becomes ``missing``, then every feature is clipped to ``feature_range``; a label that is not one of
     0 .. ``classes`` - 1 becomes ``unknown_label``. All of these are public and must be decided without looking at the
     records. With ``public=True`` nothing is repaired, and such records are refused.
 
@@ -91,7 +90,7 @@ class Dataset:
     """
 
     x: Floats = field(repr=False)
-    y: NDArray[np.int64] = field(repr=False)
+    y: Indices = field(repr=False)
     classes: int
     name: str = "data"
     public: bool = False
@@ -117,7 +116,7 @@ class Dataset:
         object.__setattr__(self, "y", y)
 
     def _check_rules(self) -> None:
-        """The public rules themselves."""
+        """Refuse rules that contradict themselves: classes, the range of features, what replaces the missing."""
         object.__setattr__(self, "classes", _validate.integer("classes", self.classes, 2))
         _validate.integer("unknown_label", self.unknown_label, 0, self.classes - 1, hint="It is one of the classes.")
         ends = self.feature_range
@@ -130,7 +129,7 @@ class Dataset:
         object.__setattr__(self, "feature_range", (low, high))
         object.__setattr__(self, "missing", _validate.real("missing", self.missing, -most, most))
 
-    def _array(self, name: str, values: Any) -> NDArray[Any]:
+    def _array(self, name: str, values: Any) -> AnyArray:
         """The values as an array whose type was not decided by a private record."""
         if not self.public and not isinstance(values, np.ndarray):
             raise InvalidInput(
@@ -148,27 +147,40 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.y)
 
-    def take(self, index: NDArray[np.int64]) -> Dataset:
-        """The records at the given places."""
+    def take(self, index: Indices) -> Dataset:
+        """The records at the given places, as a data set with the same rules."""
         part = object.__new__(Dataset)  # they were checked and repaired before
         for key, value in {**self.__dict__, "x": self.x[index], "y": self.y[index]}.items():
             object.__setattr__(part, key, value)
         return part
 
     def map(self, features: Callable[[Floats], Floats], feature_range: tuple[float, float] = FEATURE_RANGE) -> Dataset:
-        """The same records with other features; the function must treat every record on its own.
+        """The records with other features.
 
-        ``feature_range`` is the public range of the new features.
+        Args:
+            features: Turns rows into rows; it must treat every record on its own.
+            feature_range: The public range of the new features.
+
+        Returns:
+            A new data set with the same labels and rules.
         """
         return replace(self, x=features(self.x), feature_range=feature_range)
 
     def shards(self, count: int, key: _Key) -> list[Dataset]:
-        """Split by one independent uniform label per record (never by shuffling into equal chunks)."""
+        """Split by one independent uniform label per record (never by shuffling into equal chunks).
+
+        Args:
+            count: How many parts.
+            key: The randomness of the run; the split is drawn from its child "shards".
+
+        Returns:
+            Disjoint parts that cover the records; some may be empty.
+        """
         label = key.child("shards").generator().integers(0, count, len(self))
         return [self.take(np.flatnonzero(label == shard)) for shard in range(count)]
 
 
-def _floating(x: NDArray[Any]) -> Floats:
+def _floating(x: AnyArray) -> Floats:
     """In single or double precision, row after row in memory, so that what engines compute follows from values."""
     if x.dtype not in (np.float32, np.float64):
         x = x.astype(np.float64 if x.dtype.kind == "f" and x.dtype.itemsize > 8 else np.float32)
@@ -176,7 +188,7 @@ def _floating(x: NDArray[Any]) -> Floats:
 
 
 def _repaired_features(x: Floats, ends: tuple[float, float], missing: float) -> Floats:
-    """Without what is not a number, within the range."""
+    """Features with ``missing`` for what is not a number, clipped to the range."""
     low, high = (x.dtype.type(end) for end in ends)
     if ((x >= low) & (x <= high)).all():
         return x
@@ -185,22 +197,22 @@ def _repaired_features(x: Floats, ends: tuple[float, float], missing: float) -> 
     return fixed
 
 
-def _labels(y: NDArray[Any], classes: int, unknown: int) -> NDArray[np.int64]:
+def _labels(y: AnyArray, classes: int, unknown: int) -> Indices:
     """The labels as whole numbers; what is not a class is ``unknown``."""
     known = _are_classes(y, classes)
-    labels: NDArray[np.int64] = np.where(known, y, y.dtype.type(0)).astype(np.int64)
+    labels: Indices = np.where(known, y, y.dtype.type(0)).astype(np.int64)
     labels[~known] = unknown
     return labels
 
 
-def _are_classes(y: NDArray[Any], classes: int) -> NDArray[np.bool_]:
+def _are_classes(y: AnyArray, classes: int) -> Mask:
     """Which labels are whole numbers in [0, classes); no arithmetic that could overflow."""
     inside = (y >= 0) & (y <= classes - 1) if y.dtype.kind != "b" else np.ones(len(y), bool)
     whole = np.floor(y) == y if y.dtype.kind == "f" else True
     return np.asarray(inside & whole, dtype=bool)
 
 
-def _refuse_bad(x: Floats, y: NDArray[Any], classes: int) -> None:
+def _refuse_bad(x: Floats, y: AnyArray, classes: int) -> None:
     """Refuse invalid public records; only they may be talked about."""
     if not np.isfinite(x).all():
         raise InvalidInput(
@@ -212,18 +224,47 @@ def _refuse_bad(x: Floats, y: NDArray[Any], classes: int) -> None:
     if y.dtype.kind == "f" and not (np.floor(y) == y).all():
         raise InvalidInput("'y' must hold whole numbers (class labels); got fractions. Number the classes from 0.")
     raise InvalidInput(
-        f"labels must lie in [0, {classes}); got values from {y.min()} to {y.max()}. "
+        f"Labels must lie in [0, {classes}); got values from {y.min()} to {y.max()}. "
         "Renumber them or state the right number of classes."
     )
 
 
 def size(data: Any) -> int:
-    """The number of records of a data set, an array, a list, or a tuple of columns."""
+    """The number of records of a data set, an array, a list, or a tuple of columns.
+
+    Args:
+        data: A :class:`Dataset`, anything with a length, or a tuple of equally long columns.
+
+    Returns:
+        How many records there are. Private: it must not be shown.
+
+    Example:
+        >>> from dptune.data import size
+        >>> size(([1.0, 2.0, 3.0], [0, 1, 0]))
+        3
+    """
     return len(data[0]) if isinstance(data, tuple) and data else len(data)
 
 
-def take(data: Any, index: NDArray[np.int64]) -> Any:
-    """The records at the given places of a data set, an array, a list, or a tuple of equally long ones, in its form."""
+def take(data: Any, index: Indices) -> Any:
+    """The records at the given places, in the form in which the data came.
+
+    Args:
+        data: A :class:`Dataset`, an array, a list, a tuple of equally long ones, or an object with ``take(index)``.
+        index: The places of the wanted records.
+
+    Returns:
+        Data of the same kind with these records, in the order of ``index``.
+
+    Raises:
+        InvalidInput: If ``data`` is of another kind.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.data import take
+        >>> take(([10, 20, 30], ["a", "b", "c"]), np.array([2, 0]))
+        ([30, 10], ['c', 'a'])
+    """
     if isinstance(data, tuple):
         return tuple(take(column, index) for column in data)
     if isinstance(data, list):

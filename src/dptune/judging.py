@@ -16,9 +16,9 @@ from fractions import Fraction
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptune._generators import kept
+from dptune._typing import AnyArray, Indices
 from dptune.data import size, take
 from dptune.errors import InvalidInput
 
@@ -29,7 +29,11 @@ _GRID = 2**20
 
 @runtime_checkable
 class Predicts(Protocol):
-    """A model that answers with a label for every row."""
+    """A model that answers with a label for every row.
+
+    An implementer need not be thread-safe: each call has a copy of its own. The answer for one row must not depend on
+    the others; where it does, only the answers for single rows count.
+    """
 
     def predict(self, x: Any, /) -> Any:
         """One label for each row of ``x``."""
@@ -37,7 +41,11 @@ class Predicts(Protocol):
 
 @runtime_checkable
 class Judges(Protocol):
-    """A model that says itself how well it does, where labels and answers are not compared by equality."""
+    """A model that says itself how well it does, where labels and answers are not compared by equality.
+
+    It is asked about one record at a time, each time as a fresh copy, so it can keep nothing. Values outside of [0, 1]
+    are clipped, and what is not a number counts 0.
+    """
 
     def correct(self, data: Any, /) -> Any:
         """One value from 0 to 1 for each record."""
@@ -48,6 +56,21 @@ def judges_each_record_alone(model: object) -> bool:
 
     The promise is an attribute ``judges_each_record_alone = True`` of the class itself: a subclass, which may predict
     in another way, must repeat it.
+
+    Args:
+        model: Any model.
+
+    Returns:
+        True only if the class itself makes the promise.
+
+    Example:
+        >>> from dptune.judging import judges_each_record_alone
+        >>> class Threshold:
+        ...     judges_each_record_alone = True
+        >>> class Changed(Threshold):
+        ...     pass
+        >>> judges_each_record_alone(Threshold()), judges_each_record_alone(Changed())
+        (True, False)
     """
     return vars(type(model)).get("judges_each_record_alone") is True
 
@@ -70,6 +93,15 @@ def correct(model: Any, data: Any) -> Fraction:
     Raises:
         InvalidInput: If the model has no way to judge a record. Like a model that cannot be copied, which raises too,
             this does not depend on the records.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.judging import correct
+        >>> class Sign:
+        ...     def predict(self, x):
+        ...         return (x[:, 0] > 0).astype(int)
+        >>> correct(Sign(), (np.array([[1.0], [-2.0], [3.0]]), np.array([1, 0, 0])))
+        Fraction(2, 1)
     """
     if not isinstance(model, Judges | Predicts) and not is_module(model):
         raise InvalidInput(
@@ -86,7 +118,7 @@ def correct(model: Any, data: Any) -> Fraction:
 
 
 def _all_at_once(model: Any, data: Any, count: int) -> Fraction | None:
-    """The same by one call; None if it did not give a value for every record, and then each is judged alone."""
+    """The sum by one call for all records; None if there is not one value for each, and then each is judged alone."""
     try:
         with warnings.catch_warnings(), np.errstate(), kept():
             units = _units(_values(model, data))
@@ -105,7 +137,7 @@ def _one(model: Any, data: Any, place: int) -> int:
         return 0
 
 
-def _values(model: Any, data: Any) -> NDArray[Any]:
+def _values(model: Any, data: Any) -> AnyArray:
     """One value for each record, as the model gives them."""
     if isinstance(model, Judges) and callable(model.correct):
         return np.asarray(model.correct(data))
@@ -127,12 +159,24 @@ def _predicted(model: Any, x: Any) -> Any:
 
 
 def is_module(model: object) -> bool:
-    """Whether a model is a torch module; torch is not imported for the question."""
+    """Whether a model is a torch module; torch is not imported for the question.
+
+    Args:
+        model: Any model.
+
+    Returns:
+        True for an instance of ``torch.nn.Module``.
+
+    Example:
+        >>> from dptune.judging import is_module
+        >>> is_module("not a module")
+        False
+    """
     torch = sys.modules.get("torch")  # who has a module has imported it
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
-def _units(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Values between 0 and 1, each on a grid of its own, so that sums are whole; 0 for what is no number."""
+def _units(values: AnyArray) -> Indices:
+    """Values between 0 and 1, each rounded down to the grid, so that sums are exact; 0 for what is not a number."""
     numbers = np.nan_to_num(values.astype(float), nan=0.0)
     return np.asarray(np.floor(np.clip(numbers, 0.0, 1.0) * _GRID), dtype=np.int64)

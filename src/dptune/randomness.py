@@ -39,7 +39,26 @@ def _encode(label: tuple[Label, ...]) -> bytes:
 
 
 class Randomness:
-    """Independent streams, one for each label. Equal secrets and labels give equal values."""
+    """Independent streams, one for each label. Equal secrets and labels give equal values.
+
+    It has no state, so threads may share it, and draws may come in any order.
+
+    Args:
+        secret: 32 bytes that nobody else knows. Use :meth:`fresh` for a new secret, and :meth:`rehearsal` in tests.
+
+    Raises:
+        InvalidInput: If the secret is not 32 bytes.
+
+    Example:
+        >>> from dptune.randomness import Randomness
+        >>> randomness = Randomness.rehearsal(7)
+        >>> randomness.uniform("ties", 1) == randomness.uniform("ties", 1)
+        True
+        >>> randomness.child("trial", 3).integer_bits(8, "coin") < 256
+        True
+        >>> randomness
+        Randomness(secret)
+    """
 
     __slots__ = ("_secret",)
 
@@ -55,7 +74,7 @@ class Randomness:
 
     @classmethod
     def rehearsal(cls, seed: int) -> Randomness:
-        """A secret that is none: for rehearsals and tests, never for a guarantee."""
+        """A secret that anyone can guess from ``seed``: for rehearsals and tests, never for a guarantee."""
         number = integer("seed", seed, 0, 2**64 - 1)
         return cls(hashlib.blake2b(_REHEARSAL + b"%d" % number, digest_size=SEED_BYTES).digest())
 
@@ -79,7 +98,15 @@ class Randomness:
         return Randomness(self._bytes(SEED_BYTES, b"child", label))
 
     def integer_bits(self, n: int, *label: Label) -> int:
-        """A uniform whole number of ``n`` bits."""
+        """A uniform whole number.
+
+        Args:
+            n: Of how many bits, at least 1.
+            *label: What it is for.
+
+        Returns:
+            A number from 0 to 2^n - 1.
+        """
         width = integer("n", n, 1)
         count = -(-width // 8)
         return int.from_bytes(self._bytes(count, b"bits %d" % width, label), "big") >> (8 * count - width)
@@ -100,7 +127,26 @@ Rng = np.random.Generator | Randomness
 
 
 def as_randomness(rng: Rng) -> Randomness:
-    """The randomness of one training, drawn from ``rng`` unless it already is one."""
+    """The randomness of one training, drawn from a generator unless it already is one.
+
+    Args:
+        rng: A numpy generator, of which 32 bytes are drawn, or a :class:`Randomness`, which is returned as it is.
+
+    Returns:
+        Randomness that is addressed by labels.
+
+    Raises:
+        InvalidInput: If ``rng`` is neither.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.randomness import Randomness, as_randomness
+        >>> own = Randomness.rehearsal(0)
+        >>> as_randomness(own) is own
+        True
+        >>> type(as_randomness(np.random.default_rng(0))).__name__
+        'Randomness'
+    """
     if isinstance(rng, Randomness):
         return rng
     if isinstance(rng, np.random.Generator):

@@ -189,7 +189,7 @@ def test_a_file_of_another_game_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="another game"):
         Kept(path, second.describe())
     path.write_text("nothing")
-    with pytest.raises(InvalidInput, match="holds no audit"):
+    with pytest.raises(InvalidInput, match="is not the state of an audit"):
         Kept(path, first.describe())
 
 

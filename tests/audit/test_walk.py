@@ -260,7 +260,7 @@ def test_a_refusal_of_a_private_record_is_caught(monkeypatch: pytest.MonkeyPatch
 
 def test_a_walk_without_findings_says_how_far_it_got() -> None:
     found = walk(5, seed=1, only=["judging"])
-    told = found.summary()
+    told = found.describe()
     assert told["cases"] == {"judging": 5}
     assert not told["broken"]
     assert 0.0 <= told["widest"]["judging"] <= 1.0

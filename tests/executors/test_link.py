@@ -1,4 +1,4 @@
-"""The encrypted link and its door: strangers, silence, garbage, wrong keys, copies, cuts and claims. No Ray here."""
+"""The encrypted link and its listener: strangers, silence, garbage, wrong keys, copies, cuts and claims."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.executors.wire import Wire
 pytest.importorskip("cryptography", reason="the extra 'ray' is not installed")
 
 from dptune.executors import _link
-from dptune.executors._link import Door, Link, LinkBroken, call, padded
+from dptune.executors._link import Link, LinkBroken, Listener, connect, padded
 from dptune.executors._messages import LARGEST
 from dptune.executors._noise import FIRST, Cipher, Initiator, Keys
 
@@ -27,24 +27,24 @@ LIMIT = 60.0  # seconds that nothing here takes unless it hangs
 
 
 class House:
-    """A door whose guests wait in a queue."""
+    """A listener whose guests wait in a queue."""
 
     def __init__(self, seconds: float = 10 * LIMIT, strangers: int = 128) -> None:
         self.guests: queue.SimpleQueue[Link] = queue.SimpleQueue()
         self.left = threading.Event()
         known = {WORKER.public}.__contains__
-        self.door = Door(HOST, DRIVER, known, self._welcome, seconds=seconds, strangers=strangers)
+        self.listener = Listener(HOST, DRIVER, known, self._welcome, seconds=seconds, strangers=strangers)
 
     def _welcome(self, link: Link) -> None:
         self.guests.put(link)
         self.left.wait(LIMIT)
 
     def connect(self) -> socket.socket:
-        return socket.create_connection((HOST, self.door.port), timeout=LIMIT)
+        return socket.create_connection((HOST, self.listener.port), timeout=LIMIT)
 
     def close(self) -> None:
         self.left.set()
-        self.door.close()
+        self.listener.close()
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def house() -> Iterator[House]:
 
 
 def _enter(house: House) -> tuple[Link, Link]:
-    ours = call(HOST, house.door.port, WORKER, DRIVER.public)
+    ours = connect(HOST, house.listener.port, WORKER, DRIVER.public)
     return ours, house.guests.get(timeout=LIMIT)
 
 
@@ -150,13 +150,13 @@ def test_garbage_is_sent_away(house: House, said: bytes) -> None:
 def test_an_unknown_key_is_sent_away(house: House) -> None:
     """Also one that knows the driver's public key, as everybody who listens to Ray does."""
     with pytest.raises((EOFError, ConnectionError)):
-        call(HOST, house.door.port, Keys.new(), DRIVER.public)
+        connect(HOST, house.listener.port, Keys.new(), DRIVER.public)
     assert house.guests.empty()
 
 
 def test_a_worker_speaks_to_its_driver_alone(house: House) -> None:
     with pytest.raises((EOFError, ConnectionError)):
-        call(HOST, house.door.port, WORKER, Keys.new().public)
+        connect(HOST, house.listener.port, WORKER, Keys.new().public)
     impostor = socket.create_server((HOST, 0))
     with impostor:
 
@@ -170,14 +170,14 @@ def test_a_worker_speaks_to_its_driver_alone(house: House) -> None:
         thread = threading.Thread(target=pretend)
         thread.start()
         with pytest.raises(LinkBroken):
-            call(HOST, impostor.getsockname()[1], WORKER, DRIVER.public)
+            connect(HOST, impostor.getsockname()[1], WORKER, DRIVER.public)
         thread.join()
 
 
 def test_a_copy_of_an_old_conversation_gets_nothing(house: House) -> None:
     """The first message of IK may be repeated by a listener; it gets an answer that it cannot use, and no word more."""
-    wire = Wire(house.door.port)
-    worker = call(HOST, wire.port, WORKER, DRIVER.public)
+    wire = Wire(house.listener.port)
+    worker = connect(HOST, wire.port, WORKER, DRIVER.public)
     driver = house.guests.get(timeout=LIMIT)
     worker.send_bytes(b"a score")
     assert driver.recv_bytes() == b"a score"
@@ -196,8 +196,8 @@ def test_a_copy_of_an_old_conversation_gets_nothing(house: House) -> None:
 
 
 def test_the_wire_shows_no_word(house: House) -> None:
-    wire = Wire(house.door.port)
-    worker = call(HOST, wire.port, WORKER, DRIVER.public)
+    wire = Wire(house.listener.port)
+    worker = connect(HOST, wire.port, WORKER, DRIVER.public)
     driver = house.guests.get(timeout=LIMIT)
     for number in range(20):
         worker.send_bytes(b"a very private score, number %d" % number)
@@ -224,8 +224,8 @@ def test_a_changed_byte_breaks_the_link(house: House, place: int) -> None:
             part = part[:left] + bytes([part[left] ^ 1]) + part[left + 1 :]
         return part
 
-    wire = Wire(house.door.port, change)
-    worker = call(HOST, wire.port, WORKER, DRIVER.public)
+    wire = Wire(house.listener.port, change)
+    worker = connect(HOST, wire.port, WORKER, DRIVER.public)
     driver = house.guests.get(timeout=LIMIT)
     worker.send_bytes(b"one")
     worker.close()

@@ -28,7 +28,7 @@ pytest.importorskip("cryptography", reason="the extra 'ray' is not installed")
 
 from dptune.errors import InvalidInput, Stopped
 from dptune.executors import Result, Task, Work, _remote
-from dptune.executors._link import Link, call
+from dptune.executors._link import Link, connect
 from dptune.executors._messages import pack_ready, pack_result, pack_tasks, unpack_tasks
 from dptune.executors._noise import Keys
 from dptune.executors._remote import RemoteSession
@@ -210,7 +210,7 @@ def test_a_trainer_that_does_not_arrive_is_one_line(tmp_path: Path, places: list
 
 def _enter(place: Place) -> Link:
     """A worker of our own, ready to say what it likes."""
-    link = call(HOST, place.session.port, WORKER, place.session.public)
+    link = connect(HOST, place.session.port, WORKER, place.session.public)
     for message in place.greeting:
         assert link.recv_bytes() == message
     link.send_bytes(pack_ready(None))

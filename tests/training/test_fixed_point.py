@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training import Settings, descend
-from dptune.training._fixed_point import FixedPoint, _exponentials, _public, _softmax_minus_label
+from dptune.training._fixed_point import FixedPoint, _public
+from dptune.training._tables import exponentials, softmax_minus_label
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Mlp, softmax
 from dptune.training.noise import SecureNoise
@@ -130,10 +131,10 @@ def test_probabilities_depend_on_nothing_but_their_record(classes: int) -> None:
     rng, bits, count = np.random.default_rng(9), FixedPoint(softmax(2, classes))._exp_bits, 61 if classes < 1000 else 7
     logits, labels = rng.normal(size=(2, classes, count)) * 5, rng.integers(0, classes, (2, count))
     together = logits.copy()
-    _softmax_minus_label(together, labels, bits)
+    softmax_minus_label(together, labels, bits)
     for record in range(count):
         one = logits[1:, :, record : record + 1].copy()
-        _softmax_minus_label(one, labels[1:, record : record + 1], bits)
+        softmax_minus_label(one, labels[1:, record : record + 1], bits)
         assert np.array_equal(one[0, :, 0], together[1, :, record])
     exact = np.exp(logits - logits.max(axis=1, keepdims=True))
     exact /= exact.sum(axis=1, keepdims=True)
@@ -165,7 +166,7 @@ def reference(model: Mlp, flat: list[float], x: list[float], label: int, clip: f
         if len(inputs) < len(layers):
             values = [max(v, 0) for v in values] + [0]
     logits = [math.ldexp(v, unit) for v in values]
-    table, rises = _exponentials(40)
+    table, rises = exponentials(40)
     powers = []
     for logit in logits:
         place = max(0.0, (logit - max(logits)) * 1024 + 32 * 1024)

@@ -65,7 +65,8 @@ def settled() -> np.ndarray:
 @pytest.mark.parametrize("mode", ["bookkeeping", "vmap"])
 def test_clipped_sums_equal_torch(size: int, clip: float, compiled: bool, mode: str) -> None:
     pytest.importorskip("torch", reason="torch is the reference")
-    from dptune.training.torch_engine import TorchEngine, build  # noqa: PLC0415 - after the check that torch exists
+    from dptune.training.torch_engine import TorchEngine  # noqa: PLC0415 - after the check that torch exists
+    from dptune.training.torch_models import build  # noqa: PLC0415 - after the check that torch exists
 
     data = images()
     parameters = weights()[None]

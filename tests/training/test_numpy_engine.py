@@ -17,9 +17,10 @@ from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training._compiled import kernel
 from dptune.training._layers import product
+from dptune.training._prepared import _KEPT
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Mlp, softmax
-from dptune.training.numpy_engine import _KEPT, NumpyEngine
+from dptune.training.numpy_engine import NumpyEngine
 
 MODELS = [
     softmax(5, 3),

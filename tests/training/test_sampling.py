@@ -6,7 +6,7 @@ import numpy as np
 from scipy import stats
 
 from dptune.randomness import Randomness
-from dptune.training.sampling import PoissonSampler, poisson_subset
+from dptune.training.sampling import PoissonSampler
 
 
 def test_sizes_follow_the_binomial_law() -> None:
@@ -46,9 +46,3 @@ def test_batches_are_a_function_of_run_and_step() -> None:
 def test_rates_at_the_ends() -> None:
     assert len(PoissonSampler(Randomness.rehearsal(4), 50, 1.0).batch(0)) == 50
     assert len(PoissonSampler(Randomness.rehearsal(4), 0, 0.5).batch(0)) == 0
-
-
-def test_a_subset_and_its_complement_share_the_records() -> None:
-    inside, outside = poisson_subset(10_000, 0.1, Randomness.rehearsal(5))
-    assert sorted([*inside, *outside]) == list(range(10_000))
-    assert abs(len(inside) - 1000) < 6 * np.sqrt(900)

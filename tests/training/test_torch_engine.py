@@ -37,8 +37,10 @@ opacus_sample = pytest.importorskip("opacus.grad_sample", reason="Opacus is the 
 
 from torch import nn  # noqa: E402 - after the check that torch exists
 
-from dptune.training import _bookkeeping  # noqa: E402 - as above
-from dptune.training.torch_engine import TemperedSigmoid, TorchEngine, build  # noqa: E402 - as above
+from dptune.training import _bookkeeping, _torch_gradients  # noqa: E402 - as above
+from dptune.training._bookkeeping import TemperedSigmoid  # noqa: E402 - as above
+from dptune.training.torch_engine import TorchEngine  # noqa: E402 - as above
+from dptune.training.torch_models import build  # noqa: E402 - as above
 
 SIZES = [0, 1, 17, 61, 300]
 IMAGE = (2, 9, 9)
@@ -236,8 +238,9 @@ def test_the_first_step_refuses_wrong_sums(mode: str, monkeypatch: pytest.Monkey
     if mode == "bookkeeping":
         monkeypatch.setattr(_bookkeeping, "clipped_sum", lambda *given: 1.01 * right(*given))
     else:
-        vmapped = engine._vmap
-        monkeypatch.setattr(engine, "_vmap", lambda x, y: vmapped(x, y) * torch.linspace(1.0, 1.5, len(x))[:, None])
+        vmapped = _torch_gradients.gradients_by_vmap
+        wrong = lambda *given: vmapped(*given) * torch.linspace(1.0, 1.5, len(given[-1]))[:, None]  # noqa: E731
+        monkeypatch.setattr("dptune.training.torch_engine.gradients_by_vmap", wrong)
     with pytest.raises(InvalidInput, match="gives other results for a batch"):
         our_clipped_sum(engine, records(), np.arange(20), 100.0)
 
@@ -526,7 +529,7 @@ def test_wrong_shapes_are_one_clear_line() -> None:
         engine.bind(records())
     with pytest.raises(InvalidInput, match=r"outputs of shape \(4,\) for 3 classes"):
         TorchEngine(nn.Linear(162, 4)).bind(records())
-    with pytest.raises(InvalidInput, match="expected a model description or a torch module"):
+    with pytest.raises(InvalidInput, match="A model must be a description"):
         TorchEngine("net")  # type: ignore[arg-type] # what a careless caller would pass
 
 

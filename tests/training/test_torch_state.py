@@ -182,7 +182,7 @@ def test_hooks_are_refused_before_anything_is_computed(kind: str, mode: str) -> 
     inner = nn.ReLU()
     net = nn.Sequential(nn.Linear(FEATURES, 6), nn.Sequential(inner), nn.Linear(6, 2))
     getattr(inner, kind)(lambda *given: None)
-    with pytest.raises(InvalidInput, match=r"layer '1.0' \(ReLU\) has a hook"):
+    with pytest.raises(InvalidInput, match=r"Layer '1.0' \(ReLU\) has a hook"):
         TorchEngine(net, mode=mode)
     outer = nn.Sequential(nn.Linear(FEATURES, 2))
     getattr(outer, kind)(lambda *given: None)
@@ -204,5 +204,5 @@ def test_hooks_of_all_modules_and_of_parameters_are_refused(kind: str) -> None:
         torch_modules._global_is_full_backward_hook = None
     dense = nn.Linear(FEATURES, 2)
     dense.weight.register_hook(lambda gradient: gradient)  # type: ignore[no-untyped-call] # torch has no types here
-    with pytest.raises(InvalidInput, match="parameter 'weight' has a hook"):
+    with pytest.raises(InvalidInput, match="Parameter 'weight' has a hook"):
         TorchEngine(dense)

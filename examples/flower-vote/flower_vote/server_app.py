@@ -31,7 +31,7 @@ def main(grid: Grid, context: Context) -> None:
     print(f"chosen: {params}")
     print(statement)
     if config["outcome"]:
-        outcome = {"params": dict(params), "statement": statement.as_dict()}
+        outcome = {"params": dict(params), "statement": statement.describe()}
         Path(str(config["outcome"])).write_text(json.dumps(outcome))
     if int(config["rounds"]) > 0:
         FedAvg(fraction_evaluate=0.0).start(

@@ -101,7 +101,7 @@ def _plain(trial: Trial) -> bool:
 
 @dataclass
 class StackedSession(InlineSession):
-    """The same, but plain trials of a batch are fitted as one stack where the trainer can (equal up to rounding).
+    """An inline session that fits the plain trials of a batch as one stack where the trainer can: equal up to rounding.
 
     A trial is plain if it trains on all records from the start and is scored by the trainer; every other one, and every
     trial of a stack that raised, is fitted on its own.

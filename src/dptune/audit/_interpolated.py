@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+
+from dptune._typing import Array
 
 __all__ = ["CELLS", "Interpolated"]
 
-Array = NDArray[np.float64]
 Draw = Callable[[Array], Array]
 
 CELLS = 1 << 14

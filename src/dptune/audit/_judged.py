@@ -11,26 +11,25 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import AnyArray
 from dptune.training import softmax
-from dptune.training.dpsgd_trainer import TrainedModel
+from dptune.training.trained_model import TrainedModel
 
 __all__ = ["JUDGED", "MARK"]
 
-Array = NDArray[Any]
 
 MARK = 1000.0
 
 
-def _marked(x: Array) -> bool:
+def _marked(x: AnyArray) -> bool:
     return bool(np.any(np.asarray(x)[:, 0] == MARK))
 
 
 class Plain:
     """Predicts by the sign of the first feature."""
 
-    def predict(self, x: Array) -> Array:
+    def predict(self, x: AnyArray) -> AnyArray:
         return np.asarray((np.asarray(x)[:, 0] > 0).astype(np.int64))
 
 
@@ -40,7 +39,7 @@ class Raising(Plain):
     def __init__(self, error: type[BaseException] = ValueError) -> None:
         self.error = error
 
-    def predict(self, x: Array) -> Array:
+    def predict(self, x: AnyArray) -> AnyArray:
         if _marked(x):
             raise self.error("a marked record")
         return super().predict(x)
@@ -49,21 +48,21 @@ class Raising(Plain):
 class Short(Plain):
     """Answers once for all at the sight of a marked record."""
 
-    def predict(self, x: Array) -> Array:
+    def predict(self, x: AnyArray) -> AnyArray:
         return super().predict(x)[: 1 if _marked(x) else None]
 
 
 class Empty(Plain):
     """Answers nothing at the sight of a marked record."""
 
-    def predict(self, x: Array) -> Array:
+    def predict(self, x: AnyArray) -> AnyArray:
         return super().predict(x)[: 0 if _marked(x) else None]
 
 
 class Words(Plain):
     """Answers with words at the sight of a marked record."""
 
-    def predict(self, x: Array) -> Array:
+    def predict(self, x: AnyArray) -> AnyArray:
         found = super().predict(x)
         return found.astype(str) if _marked(x) else found
 
@@ -71,14 +70,14 @@ class Words(Plain):
 class Wide(Plain):
     """Answers with a column."""
 
-    def predict(self, x: Array) -> Array:
+    def predict(self, x: AnyArray) -> AnyArray:
         return super().predict(x)[:, None]
 
 
 class Peers(Plain):
     """Centres its input first."""
 
-    def predict(self, x: Array) -> Array:
+    def predict(self, x: AnyArray) -> AnyArray:
         return super().predict(x - np.asarray(x).mean(axis=0))
 
 
@@ -88,7 +87,7 @@ class Counting(Plain):
     def __init__(self) -> None:
         self.turned = 0
 
-    def predict(self, x: Array) -> Array:
+    def predict(self, x: AnyArray) -> AnyArray:
         self.turned += int(_marked(x))
         return (super().predict(x) + self.turned) % 3
 
@@ -99,7 +98,7 @@ class Judge:
     def __init__(self, value: float) -> None:
         self.value = value
 
-    def correct(self, data: Any) -> Array:
+    def correct(self, data: Any) -> AnyArray:
         x = np.asarray(data[0] if isinstance(data, tuple) else data.x)
         return np.where(x[:, 0] == MARK, self.value, 0.75)
 
@@ -107,7 +106,7 @@ class Judge:
 class Refusing(Judge):
     """Raises on marked records."""
 
-    def correct(self, data: Any) -> Array:
+    def correct(self, data: Any) -> AnyArray:
         if _marked(data[0] if isinstance(data, tuple) else data.x):
             raise KeyError("a marked record")
         return super().correct(data)

@@ -37,7 +37,9 @@ class Kept:
             head = json.loads(lines[0])
             secret = bytes.fromhex(head.pop("seed"))
         except (IndexError, KeyError, ValueError, AttributeError):
-            raise InvalidInput(f"{path} holds no audit; name a new file, or the one that was begun.") from None
+            raise InvalidInput(
+                f"{path} is not the state of an audit; name a new file, or the one that was begun."
+            ) from None
         if head != json.loads(json.dumps(about)):
             raise InvalidInput(f"{path} belongs to another game; name a new file, or repeat its options.")
         for line in lines[1:]:

@@ -114,7 +114,7 @@ def _body(name: str, place: str, classes: int) -> nn.Sequential:
     with torch.no_grad():
         out = first(torch.zeros(3, FEATURES))
     if out.shape[0] != 3 or not out.is_floating_point():
-        raise ValueError("does not keep rows apart")
+        raise ValueError("Does not keep rows apart.")
     return nn.Sequential(*first, nn.Linear(math.prod(out.shape[1:]), classes))
 
 

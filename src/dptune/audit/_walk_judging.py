@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import AnyArray
 from dptune.accounting import Cost, Poisson, PureDp
 from dptune.audit._inline import Runner
 from dptune.audit._judged import JUDGED, MARK
@@ -30,7 +30,6 @@ from dptune.training import Dataset
 
 __all__ = ["METHODS", "Coupled", "case", "planned"]
 
-Array = NDArray[Any]
 Scores = Mapping[int, float]
 
 _FEATURES, _CLASSES, _PARTS = 6, 3, 3
@@ -61,10 +60,10 @@ class _Joined:
     def __init__(self, inner: np.random.Generator, place: int, own: float) -> None:
         self._inner, self._place, self._own = inner, place, own
 
-    def random(self, count: int) -> Array:
+    def random(self, count: int) -> AnyArray:
         return np.insert(self._inner.random(count - 1), self._place, self._own)
 
-    def integers(self, low: int, high: int, count: int) -> Array:
+    def integers(self, low: int, high: int, count: int) -> AnyArray:
         return np.insert(self._inner.integers(low, high, count - 1), self._place, low + int(self._own * (high - low)))
 
     def __getattr__(self, name: str) -> Any:
@@ -134,7 +133,7 @@ def planned(name: str) -> Plan:
     return plan
 
 
-_FORMS: dict[str, Callable[[Array, Array], Any]] = {
+_FORMS: dict[str, Callable[[AnyArray, AnyArray], Any]] = {
     "data set": lambda x, y: Dataset(x, y, _CLASSES),
     "arrays": lambda x, y: (x, y),
     "three columns": lambda x, y: (x, np.arange(len(y)), y),
@@ -179,4 +178,4 @@ def case(deck: Deck) -> Case:
             METHODS[name][1](without, having),
         ]
 
-    return Case("judging", deck.told(), look)
+    return Case("judging", deck.describe(), look)

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Floats, Indices
 from dptune.audit._walk_sums import engine, public_rows
 from dptune.audit.supported import CLASSES, COMPANIES, ENGINES, MODELS, OPTIMIZERS, POSITIONS, SCHEDULES, Worlds, worlds
 from dptune.audit.walk import Case, Deck, Movement, Unsupported
@@ -26,8 +26,6 @@ from dptune.training.dpsgd import SumsOnLattice
 
 __all__ = ["case", "trainer_case"]
 
-Floats = NDArray[np.floating[Any]]
-Indices = NDArray[np.int64]
 
 _RATES = {"1": 1.0, "0.5": 0.5}
 _STEPS = {"1": 1, "3": 3}
@@ -138,7 +136,7 @@ def case(deck: Deck) -> Case:
     company = deck.deal("company", COMPANIES)(deck.rng, model.features)
     given = worlds(company, model.classes, deck.deal("position", POSITIONS)(len(company.y)))
     make = functools.partial(engine, model, name, settings.secure)
-    return Case("loop", deck.told(), functools.partial(_look, make, given, settings))
+    return Case("loop", deck.describe(), functools.partial(_look, make, given, settings))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,7 +208,7 @@ def trainer_case(deck: Deck) -> Case:
             Movement("count of held-out records", abs(having[2] - without[2]) * _DENOMINATOR, 1.0),
         ]
 
-    return Case("trainer", deck.told(), look)
+    return Case("trainer", deck.describe(), look)
 
 
 def _outputs(model: Any, public: Dataset) -> bytes:

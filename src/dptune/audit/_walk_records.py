@@ -1,4 +1,4 @@
-"""The walk over the door: private records come in, valid or not, and nothing that is said may depend on one of them.
+"""The walk over records that come in, valid or not: nothing that is said may depend on one of them.
 
 A private record that is invalid is repaired on its own by a public rule. So a data set is made with it as without it,
 the others are the same to the last bit, and so are the words of any refusal and warning.
@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import AnyArray
 from dptune.audit.supported import COMPANIES, POSITIONS
 from dptune.audit.walk import Case, Deck, Movement
 from dptune.training import Dataset
 
 __all__ = ["FEATURES", "LABELS", "case"]
 
-Array = NDArray[Any]
 
 _CLASSES = 3
 
-FEATURES: dict[str, Callable[[Array], Array]] = {
+FEATURES: dict[str, Callable[[AnyArray], AnyArray]] = {
     "as it is": lambda record: record,
     "missing": lambda record: np.full_like(record, np.nan),
     "partly missing": lambda record: np.where(np.arange(len(record)) % 2, np.nan, record),
@@ -48,7 +46,7 @@ _FEATURE_TYPES = {kind.__name__: kind for kind in (np.float64, np.float32, np.fl
 _LABEL_TYPES = {kind.__name__: kind for kind in (np.float64, np.float32, np.float16, np.int64, np.uint64, np.int8)}
 
 
-def _made(x: Array, y: Array) -> tuple[Dataset | None, list[str]]:
+def _made(x: AnyArray, y: AnyArray) -> tuple[Dataset | None, list[str]]:
     """The data set, if there is one, and everything that was said."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -87,4 +85,4 @@ def case(deck: Deck) -> Case:
             found.append(Movement("other records", float(not all(same)), 0.0))
         return found
 
-    return Case("records", deck.told(), look)
+    return Case("records", deck.describe(), look)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune.audit.supported import CLASSES, CLIPS, COMPANIES, ENGINES, MODELS, POSITIONS, TYPES, Worlds, worlds
 from dptune.audit.walk import Case, Deck, Movement, Unsupported
 from dptune.randomness import Randomness
@@ -29,7 +29,6 @@ from dptune.training.numpy_engine import NumpyEngine
 
 __all__ = ["case", "engine", "module_case", "public_rows", "random_case"]
 
-Array = NDArray[np.float64]
 Maker = Callable[[], Any]
 
 _LATTICE = 2.0**-30
@@ -109,7 +108,7 @@ def case(deck: Deck) -> Case:
     weights, clip = deck.deal("weights", _WEIGHTS), deck.deal("clip", CLIPS)
     given = _dealt(deck, model.features, model.classes)
     make = functools.partial(engine, model, name, double)
-    return Case("sums", deck.told(), functools.partial(compare, make, given, weights, clip, double))
+    return Case("sums", deck.describe(), functools.partial(compare, make, given, weights, clip, double))
 
 
 def module_case(deck: Deck, *, random: bool = False) -> Case:
@@ -132,9 +131,9 @@ def module_case(deck: Deck, *, random: bool = False) -> Case:
         return TorchEngine(torch_layers.module(layer, place, form, classes, seed), double=double, mode=mode)
 
     way = "random modules" if random else "modules"
-    return Case(way, deck.told(), functools.partial(compare, make, given, 1.0, clip, double))
+    return Case(way, deck.describe(), functools.partial(compare, make, given, 1.0, clip, double))
 
 
 def random_case(deck: Deck) -> Case:
-    """The same for layers that draw: dropout of every kind, and whatever else is random while it trains."""
+    """A case of :func:`module_case` with layers that are random while they train: dropout of every kind, and others."""
     return module_case(deck, random=True)

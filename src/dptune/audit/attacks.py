@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array, Mask
 from dptune.accounting.runs import Runs
 from dptune.audit._interpolated import Interpolated
 from dptune.audit.inversion import winning_complement
@@ -27,7 +27,6 @@ from dptune.audit.statistics import Counts
 
 __all__ = ["Attack", "play"]
 
-Array = NDArray[np.float64]
 
 _CHUNK = 1 << 15  # fits the processor's cache
 _BATCH = 1 << 22  # games of one stream of the generator
@@ -35,10 +34,28 @@ _BATCH = 1 << 22  # games of one stream of the generator
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """Pieces between ``cuts`` (places, from -inf to inf), ranked by ``order``; the event begins or ends at ``mark``.
+    """A score of the attacker's choice, and the event by which he distinguishes the worlds.
 
-    With ``top`` the attacker says "world 1" when the place is before the mark (high likelihood ratio); otherwise
-    "world 0" when it is at the mark or behind it. ``forward`` tells whether world 1 holds the record.
+    The score ranks pieces of the line of places (from high to low likelihood ratio), and the attacker accuses when the
+    released place lies on one side of a mark.
+
+    Args:
+        name: What the attack is called.
+        outcomes: Where the outputs of one run lie in both worlds.
+        runs: The law of the number of runs.
+        cuts: The ends of the pieces, from minus to plus infinity.
+        order: The pieces from the lowest rank to the highest.
+        mark: Where the event begins or ends.
+        top: Whether he says "world 1" before the mark; otherwise he says "world 0" at the mark or behind it.
+        forward: Whether world 1 holds the record.
+
+    Example:
+        >>> from dptune import Gdp, Geometric
+        >>> from dptune.audit import Game, plan_attack
+        >>> attack = plan_attack(Game("etcv", Gdp(1.0), Geometric(5), delta=1e-5, games=10**6))
+        >>> power, level = attack.rates()
+        >>> power > 2.718 * level  # one run alone would cost mu = 1
+        True
     """
 
     name: str
@@ -113,7 +130,7 @@ class Attack:
 
         return rank
 
-    def guess(self, place: Array) -> NDArray[np.bool_]:
+    def guess(self, place: Array) -> Mask:
         """Whether the attacker accuses, from the released output alone."""
         return place < self.mark if self.top else place >= self.mark
 
@@ -130,7 +147,25 @@ def _count(attack: Attack, table: Interpolated, entropy: int, world: int, block:
 
 
 def play(attack: Attack, games: int, seed: int | None = None, threads: int | None = None) -> Counts:
-    """Play ``games`` in each world. Randomness is the operating system's; a fixed ``seed`` is for tests alone."""
+    """Play a planned attack: draw released outputs in both worlds and let the attacker look at each.
+
+    Args:
+        attack: The attack.
+        games: How many games in each world.
+        seed: For tests alone; without one the operating system's randomness is used.
+        threads: How many threads play; as many as there are processors, at most 8, if left out.
+
+    Returns:
+        How often the attacker accused in each world.
+
+    Example:
+        >>> from dptune import Gdp, Geometric
+        >>> from dptune.audit import Game, plan_attack, play
+        >>> game = Game("etcv", Gdp(1.0), Geometric(5), delta=1e-5, games=10_000)
+        >>> counts = play(plan_attack(game), game.games, seed=1)
+        >>> counts.tested > counts.other
+        True
+    """
     entropy = secrets.randbits(256) if seed is None else seed
     blocks = math.ceil(games / _BATCH)
     sizes = [min(_BATCH, games - block * _BATCH) for block in range(blocks)]

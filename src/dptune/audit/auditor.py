@@ -10,8 +10,8 @@ import time
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune.audit.attacks import Attack, play
 from dptune.audit.etcv import etcv_attack
 from dptune.audit.games import EMPTY, Game, Played
@@ -21,16 +21,31 @@ from dptune.errors import InvalidInput
 
 __all__ = ["Audit", "Curve", "audit", "curve_of", "expected_of", "games_for", "plan_attack"]
 
-Array = NDArray[np.float64]
 Curve = tuple[Array, Array, bool]
 """Measured levels and powers of an attack, and whether the data with the record is the tested side."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found. ``bound.low`` holds with the game's confidence; ``expected`` is what theory foretold.
+    """What an audit found.
 
-    ``curve`` is the attack's measured trade-off, for a figure; None where it has not been measured.
+    Args:
+        game: What was played.
+        attack: The attack's name.
+        bound: What the games prove; ``bound.low`` holds with the game's confidence.
+        expected: The lower bound that theory foretold.
+        base_epsilon: The epsilon of one run.
+        certificate: What some score really costs, from theory.
+        upper: The epsilon that the account claims.
+        seconds: How long it took.
+        curve: The attack's measured trade-off, for a figure; None where it has not been measured.
+
+    Example:
+        >>> from dptune import Gdp, Geometric
+        >>> from dptune.audit import Game, audit
+        >>> found = audit(Game("etcv", Gdp(1.0), Geometric(5), delta=1e-5, games=10_000), seed=1)
+        >>> found.broken, found.bound.low < found.upper
+        (False, True)
     """
 
     game: Played
@@ -48,8 +63,8 @@ class Audit:
         """Whether the games contradict the account."""
         return self.bound.low > self.upper
 
-    def summary(self) -> dict[str, object]:
-        """For machines."""
+    def describe(self) -> dict[str, object]:
+        """The verdict as plain JSON values."""
         return {
             "game": self.game.name,
             "attack": self.attack,
@@ -79,7 +94,23 @@ def curve_of(without: Array, with_it: Array, forward: bool = True) -> Curve:
 
 
 def plan_attack(game: Game) -> Attack:
-    """The attack of a game on empty training, chosen for its number of games."""
+    """The attack of a game on empty training, chosen by theory for its number of games.
+
+    Args:
+        game: A game called "etcv" or "worst-case".
+
+    Returns:
+        The attack that is expected to show most; no game is played.
+
+    Raises:
+        InvalidInput: If the game trains models.
+
+    Example:
+        >>> from dptune import Gdp, Geometric
+        >>> from dptune.audit import Game, plan_attack
+        >>> plan_attack(Game("etcv", Gdp(1.0), Geometric(5), delta=1e-5, games=10_000)).tested
+        1
+    """
     if game.name not in EMPTY:
         raise InvalidInput(f"The game {game.name!r} trains models; play it with dptune.audit.training_games.")
     return etcv_attack(game) if game.name == "etcv" else worst_case_attack(game)
@@ -92,7 +123,24 @@ def expected_of(game: Game, attack: Attack) -> float:
 
 
 def games_for(game: Game, target: float) -> int:
-    """How many games per world are expected to show more than ``target``."""
+    """How many games in each world are expected to show more than a target.
+
+    Args:
+        game: A game on empty training; its own number of games does not matter.
+        target: The epsilon that the lower bound should exceed.
+
+    Returns:
+        The number of games, to two digits.
+
+    Raises:
+        InvalidInput: If the game trains models, or no feasible number of games would do.
+
+    Example:
+        >>> from dptune import Gdp, Geometric
+        >>> from dptune.audit import Game, games_for
+        >>> games_for(Game("etcv", Gdp(1.0), Geometric(5), delta=1e-5, games=1), target=2.0)
+        1700
+    """
     if game.name not in EMPTY:
         raise InvalidInput(f"Nobody can foretell what {game.name} shows on real trainings; state 'games' and see.")
     quick = etcv_attack if game.name == "etcv" else three_block_attack
@@ -105,7 +153,25 @@ def games_for(game: Game, target: float) -> int:
 
 
 def audit(game: Game, seed: int | None = None) -> Audit:
-    """Plan and play; a fixed ``seed`` is for tests and rehearsals alone."""
+    """Audit private selection on empty training: plan the attack, play the games, set the bounds side by side.
+
+    Args:
+        game: What is audited, and how many games are played.
+        seed: For tests and rehearsals alone; without one the operating system's randomness is used.
+
+    Returns:
+        The proven lower bound beside the account's epsilon.
+
+    Raises:
+        InvalidInput: If the game trains models, or so few games cannot be expected to show any loss.
+
+    Example:
+        >>> from dptune import Gdp, Geometric
+        >>> from dptune.audit import Game, audit
+        >>> found = audit(Game("worst-case", Gdp(1.0), Geometric(5), delta=1e-5, games=10_000), seed=1)
+        >>> found.broken
+        False
+    """
     began = time.perf_counter()
     attack = plan_attack(game)
     expected = expected_of(game, attack)

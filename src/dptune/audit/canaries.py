@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import AnyArray, Array
 from dptune.accounting import Cost
 from dptune.errors import InvalidInput
 from dptune.judging import is_module
@@ -80,25 +80,25 @@ def _named(params: Mapping[str, Any], *names: str) -> float:
 
 @runtime_checkable
 class _Logits(Protocol):
-    def logits(self, x: NDArray[Any], /) -> NDArray[Any]: ...
+    def logits(self, x: AnyArray, /) -> AnyArray: ...
 
 
 @runtime_checkable
 class _Decides(Protocol):
-    def decision_function(self, x: NDArray[Any], /) -> NDArray[Any]: ...
+    def decision_function(self, x: AnyArray, /) -> AnyArray: ...
 
 
 @runtime_checkable
 class _LogProbabilities(Protocol):
-    def predict_log_proba(self, x: NDArray[Any], /) -> NDArray[Any]: ...
+    def predict_log_proba(self, x: AnyArray, /) -> AnyArray: ...
 
 
 @runtime_checkable
 class _Probabilities(Protocol):
-    def predict_proba(self, x: NDArray[Any], /) -> NDArray[Any]: ...
+    def predict_proba(self, x: AnyArray, /) -> AnyArray: ...
 
 
-def _class_scores(model: object, x: NDArray[Any]) -> NDArray[np.float64] | None:
+def _class_scores(model: object, x: AnyArray) -> Array | None:
     """What a model of scikit-learn says about every class, if it does."""
     if isinstance(model, _Decides):
         return np.asarray(model.decision_function(x), dtype=float)
@@ -109,7 +109,7 @@ def _class_scores(model: object, x: NDArray[Any]) -> NDArray[np.float64] | None:
     return None
 
 
-def _outputs(model: Any, x: NDArray[Any]) -> NDArray[np.float64]:
+def _outputs(model: Any, x: AnyArray) -> Array:
     """One row of class outputs a record: ``logits``, a torch module's call, or scikit-learn's scores."""
     if isinstance(model, _Logits):
         return np.asarray(model.logits(x), dtype=float)

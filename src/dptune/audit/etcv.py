@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from dptune._typing import Array
 from dptune.accounting import DpSgd, Gdp
 from dptune.accounting.atoms import pair_from_atoms
 from dptune.accounting.profiles import solve
@@ -24,7 +24,6 @@ from dptune.audit.statistics import expected_bound
 
 __all__ = ["base_mu", "etcv_attack", "etcv_epsilon", "transcripts"]
 
-Array = NDArray[np.float64]
 
 _SCAN = 4000
 

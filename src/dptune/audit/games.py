@@ -26,7 +26,7 @@ _MOST = 10**12
 
 
 class Played(Protocol):
-    """What a verdict needs to know of a game, whoever played it."""
+    """What a verdict needs to know of a game, whoever played it. All of it is fixed before the first game."""
 
     @property
     def name(self) -> str:
@@ -54,7 +54,26 @@ class Played(Protocol):
 
 @dataclass(frozen=True)
 class Game:
-    """One audit; ``games`` are played in each of the two worlds."""
+    """What is audited: the best of a random number of runs, in two worlds that differ by one record.
+
+    Args:
+        name: "etcv" or "worst-case" (empty training), "ntnv" or "ntcv" (models are really trained).
+        base: The cost of one run.
+        runs: The law of the number of runs.
+        delta: The delta of the statement.
+        games: How many games are played in each world.
+        confidence: The probability with which the lower bound holds.
+
+    Raises:
+        InvalidInput: If the name is unknown or a figure is out of range.
+
+    Example:
+        >>> from dptune import Gdp, Geometric
+        >>> from dptune.audit import Game
+        >>> game = Game("worst-case", Gdp(1.0), Geometric(5), delta=1e-5, games=10**6)
+        >>> game.base_epsilon() < game.certificate() <= game.upper()
+        True
+    """
 
     name: str
     base: Cost

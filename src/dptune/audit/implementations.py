@@ -13,15 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune._validate import integer, real
 from dptune.accounting import Cost, Runs
 from dptune.audit.statistics import lower_limit, upper_limit
 
 __all__ = ["FALSE_ALARM", "Finding", "Target", "check", "fits_law"]
 
-Array = NDArray[np.float64]
 
 FALSE_ALARM = 1e-6
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune.accounting.runs import Binomial, NegativeBinomial, Poisson, Runs
 from dptune.errors import InvalidInput
 
 __all__ = ["winning_complement"]
-
-Array = NDArray[np.float64]
 
 
 def winning_complement(runs: Runs, v: Array) -> Array:

@@ -13,17 +13,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from dptune._typing import Array, Indices
 from dptune.accounting import Cost, DpSgd, Gaussian, Gdp
 from dptune.accounting.cost import lower_pair
 from dptune.accounting.selected import roc_points
 
 __all__ = ["GaussianOutcomes", "Lookup", "Outcomes", "TableOutcomes", "gaussian_mu", "outcomes_of", "roc_nodes"]
 
-Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 _ATOMS = 2500
 

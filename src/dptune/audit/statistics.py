@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
+from dptune._typing import Array
 from dptune._validate import integer, real
 from dptune.accounting import Gdp
 from dptune.errors import InvalidInput
@@ -35,7 +35,6 @@ __all__ = [
     "upper_limit",
 ]
 
-Array = NDArray[np.float64]
 
 _MOST_GAMES = 10**13
 
@@ -67,7 +66,21 @@ def _loss(power: Any, level: Any, delta: float) -> Array:
 
 @dataclass(frozen=True)
 class Counts:
-    """How often the event was seen in each world; ``games`` were played in each."""
+    """How often the event was seen in each world.
+
+    Args:
+        tested: In the world in which it should be likelier.
+        other: In the other world.
+        games: How many games were played in each.
+
+    Raises:
+        InvalidInput: If there are more hits than games.
+
+    Example:
+        >>> from dptune.audit import Counts
+        >>> Counts(tested=500, other=50, games=1000)
+        Counts(tested=500, other=50, games=1000)
+    """
 
     tested: int
     other: int
@@ -83,7 +96,18 @@ class Counts:
 class EmpiricalBound:
     """What the games prove: epsilon is at least ``low`` with the stated confidence.
 
-    ``high`` is the upper end for this event alone (another event may cost more): a measure of noise, no guarantee.
+    Args:
+        low: The lower bound.
+        point: The loss at the observed frequencies.
+        high: The upper end for this event alone (another event may cost more): a measure of noise, not a guarantee.
+        confidence: The probability with which ``low`` holds.
+        counts: What was seen.
+
+    Example:
+        >>> from dptune.audit import Counts, empirical_bound
+        >>> bound = empirical_bound(Counts(500, 50, 1000), delta=1e-5)
+        >>> bound.low < bound.point < bound.high
+        True
     """
 
     low: float
@@ -102,6 +126,23 @@ def empirical_bound(counts: Counts, delta: float, confidence: float = 0.95, even
     """The lower bound from one of ``events`` events that were all fixed beforehand.
 
     Each event needs two limits; all of them hold together with probability at least ``confidence``.
+
+    Args:
+        counts: How often the event was seen.
+        delta: The delta of the statement.
+        confidence: The probability with which the bound must hold.
+        events: How many events were fixed, if this is the best of several.
+
+    Returns:
+        The lower bound, and the interval of this event.
+
+    Raises:
+        InvalidInput: If the confidence is not between 0 and 1.
+
+    Example:
+        >>> from dptune.audit import Counts, empirical_bound
+        >>> round(empirical_bound(Counts(500, 50, 1000), delta=1e-5).low, 2)
+        1.97
     """
     alpha = _alpha(confidence, 2 * integer("events", events, 1))
     n = counts.games

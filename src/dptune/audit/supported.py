@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import AnyArray, Floats, Indices
 from dptune.training import optimizers
 from dptune.training.datasets import Dataset
 from dptune.training.dpsgd import CLIP_NORMS
@@ -36,7 +36,6 @@ __all__ = [
     "worlds",
 ]
 
-Floats = NDArray[np.floating[Any]]
 Rng = np.random.Generator
 
 ENGINES = MappingProxyType({name: name for name in ("auto", "numpy", "torch", "fused", "interpreted")})
@@ -98,7 +97,7 @@ class Company:
     """The features and labels of the others, and of the record; labels are reduced to the classes there are."""
 
     x: Floats
-    y: NDArray[np.int64]
+    y: Indices
     record: Floats
     label: int
 
@@ -192,8 +191,8 @@ def worlds(company: Company, classes: int, place: int, kind: type[Any] = np.floa
     return Worlds(Dataset(x, company.y % classes, classes), Dataset(*both, classes), place)
 
 
-def stored(values: Floats, kind: type[Any]) -> NDArray[Any]:
-    """In a type, within what it can hold: invalid records are for the walk over the door."""
+def stored(values: Floats, kind: type[Any]) -> AnyArray:
+    """Values in another type, clipped to what it can hold: invalid records are for the way called "records"."""
     limits: Any = np.finfo(kind) if np.issubdtype(kind, np.floating) else np.iinfo(kind)
     with np.errstate(all="ignore"):
         return values.clip(float(limits.min) / 2.0, float(limits.max) / 2.0).astype(kind)

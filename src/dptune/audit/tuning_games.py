@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune._validate import integer, real
 from dptune.accounting import Cost, parallel
 from dptune.accounting.literature import Bound, published
@@ -44,7 +44,6 @@ from dptune.trainer import Trainer, check_trainer, check_warm_start
 
 __all__ = ["TuningGame", "check_unpaid", "judge", "play_tuning"]
 
-Array = NDArray[np.float64]
 
 _CHUNK = 10
 

@@ -76,8 +76,8 @@ class Deck:
         self.dealt[suit] = name
         return options[name]
 
-    def told(self) -> str:
-        """What was dealt since the last call."""
+    def describe(self) -> str:
+        """What was dealt since the last call, as the name of a case."""
         text = ", ".join(f"{suit} {name}" for suit, name in self.dealt.items())
         self.dealt = {}
         return text
@@ -112,7 +112,7 @@ def cases(draws: int, seed: int = 0, only: Sequence[str] | None = None) -> Itera
     known = ways()
     for name in only or ():
         if name not in known:
-            raise InvalidInput(f"no way called {name!r}. Choose among {', '.join(known)}.")
+            raise InvalidInput(f"There is no way called {name!r}. Choose among {', '.join(known)}.")
     for number, (name, way) in enumerate(known.items()):
         if only is None or name in only:
             deck = Deck(integer("seed", seed, 0) * 1000 + number)
@@ -148,8 +148,8 @@ class Walk:
             if one.caught:
                 self.findings.append((case, one))
 
-    def summary(self) -> dict[str, Any]:
-        """As plain JSON values."""
+    def describe(self) -> dict[str, Any]:
+        """What the walk found as plain JSON values."""
         return {
             "cases": dict(self.counts),
             "refused": dict(self.refused),

@@ -12,8 +12,8 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array, Indices
 from dptune.accounting.interleave import LowerProgramme, lower_programme
 from dptune.audit.attacks import Attack
 from dptune.audit.games import Game
@@ -22,7 +22,6 @@ from dptune.audit.statistics import expected_bound
 
 __all__ = ["interleaved_attack", "three_block_attack", "worst_case_attack"]
 
-Array = NDArray[np.float64]
 
 _GRID = 240
 _KEPT = 400
@@ -100,7 +99,7 @@ def _read(outcomes: Outcomes, programme: LowerProgramme, e: float) -> tuple[Arra
     return _merged(cuts, rank_of_line)
 
 
-def _merged(cuts: Array, order: NDArray[np.int64]) -> tuple[Array, tuple[int, ...]]:
+def _merged(cuts: Array, order: Indices) -> tuple[Array, tuple[int, ...]]:
     """Join pieces that follow each other both on the line and in rank, in the same or the opposite sense."""
     groups: list[list[int]] = []
     for piece in order.tolist():

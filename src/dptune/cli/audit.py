@@ -91,7 +91,7 @@ def audit(
     if figure is not None and found.curve is not None:
         draw([found], found.curve, figure)
     if as_json:
-        print_json(found.summary())
+        print_json(found.describe())
         return
     print_rows(title, ["", "epsilon", ""], rows(found))
     verdict = "The games CONTRADICT the account." if found.broken else "No game contradicts the account."
@@ -114,7 +114,7 @@ def _walk(draws: int, seed: int, as_json: bool) -> None:
 
     found = walk(draws, seed)
     if as_json:
-        print_json({"game": WALK, "draws": draws, "seed": seed, **found.summary()})
+        print_json({"game": WALK, "draws": draws, "seed": seed, **found.describe()})
         return
     rows = [
         [way, str(count), str(found.refused[way]), f"{found.widest.get(way, 0.0):.6f}"]

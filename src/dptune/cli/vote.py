@@ -60,7 +60,7 @@ def vote(
         "cpu_seconds": result.cpu_seconds,
         "bytes_up": result.bytes_up,
         "bytes_down": result.bytes_down,
-        "statement": result.statement.as_dict(),
+        "statement": result.statement.describe(),
     }
     if as_json:
         print(json.dumps(answer))

@@ -1,4 +1,4 @@
-"""An encrypted link between the driver and a worker on another machine, and the door through which workers come in.
+"""An encrypted link between the driver and a worker on another machine, and the listener to which workers come in.
 
 Messages are padded, cut into records and encrypted under keys of this connection alone (``_noise``). Whoever connects
 has a thread of its own and a deadline to prove that it holds a known key: a stranger can neither delay nor stop the
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dptune.executors._messages import LARGEST
 from dptune.executors._noise import FIRST, SECOND, TAG, BadHandshake, Cipher, Initiator, Keys, Responder
 
-__all__ = ["Door", "Link", "LinkBroken", "answer", "call", "padded"]
+__all__ = ["Link", "LinkBroken", "Listener", "accept", "connect", "padded"]
 
 _PROLOGUE = b"dptune link 1"
 _RECORD = 65535 - TAG  # the standard's longest message
@@ -58,21 +58,21 @@ class Link:
         """The next message, whole or not at all. EOFError: the other side is gone; LinkBroken: this is not from it."""
         content = bytearray(self._open_record())
         if len(content) < _LENGTH.size:
-            raise LinkBroken("a message without a length")
+            raise LinkBroken("The message has no length.")
         length = _LENGTH.size + _LENGTH.unpack_from(content)[0]
         if length > LARGEST:
-            raise LinkBroken("a message that is too long")
+            raise LinkBroken("The message is too long.")
         total = padded(length)
         while len(content) < total:  # grows with what arrives, not with what is claimed
             content += self._open_record()
         if len(content) != total:
-            raise LinkBroken("a message longer than its length")
+            raise LinkBroken("The message is longer than its length says.")
         return bytes(memoryview(content)[_LENGTH.size : length])
 
     def _open_record(self) -> bytes:
         size = _COUNT.unpack(_exactly(self._socket, _COUNT.size))[0]
         if size <= TAG:
-            raise LinkBroken("an empty record")
+            raise LinkBroken("The record is empty.")
         try:
             return self._receiving.open(_exactly(self._socket, size))
         except BadHandshake as error:
@@ -122,7 +122,7 @@ def _settle(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
-def call(host: str, port: int, own: Keys, driver: bytes, seconds: float = _PATIENCE) -> Link:
+def connect(host: str, port: int, own: Keys, driver: bytes, seconds: float = _PATIENCE) -> Link:
     """The worker's side: a link to the driver that holds the key ``driver``, and to nobody else.
 
     Raises:
@@ -148,24 +148,24 @@ def call(host: str, port: int, own: Keys, driver: bytes, seconds: float = _PATIE
         raise
 
 
-def answer(connection: socket.socket, own: Keys, known: Callable[[bytes], bool], seconds: float = _PATIENCE) -> Link:
+def accept(connection: socket.socket, own: Keys, known: Callable[[bytes], bool], seconds: float = _PATIENCE) -> Link:
     """The driver's side: a link to a worker whose key is known. Raises for everybody else, in ``seconds`` at most."""
     until = time.monotonic() + seconds
     hello = Responder(own, _PROLOGUE)
     hello.first(_exactly(connection, FIRST, until))
     if not known(hello.caller):
-        raise BadHandshake("a stranger")
+        raise BadHandshake("The caller's key is not known here.")
     sending, receiving, message = hello.second()
     connection.sendall(message)
     # A copy of an old first message gets this far: nothing is said before a record under the new key has arrived.
     size = _COUNT.unpack(_exactly(connection, _COUNT.size, until))[0]
     if size != padded(_LENGTH.size) + TAG or any(receiving.open(_exactly(connection, size, until))):
-        raise BadHandshake("not the first record of a worker")
+        raise BadHandshake("This is not the first record of a worker.")
     _settle(connection)
     return Link(connection, sending, receiving)
 
 
-class Door:
+class Listener:
     """Listens for workers. Each connection has a thread, and until it has proved its key a deadline.
 
     When too many strangers wait, the one that has waited longest is sent away: a worker needs milliseconds.
@@ -220,7 +220,7 @@ class Door:
 
     def _meet(self, connection: socket.socket) -> None:
         try:
-            link = answer(connection, self._own, self._known, self._seconds)
+            link = accept(connection, self._own, self._known, self._seconds)
         except Exception:  # whatever a stranger may cause: it is sent away
             self._forget(connection)
             return

@@ -39,20 +39,20 @@ def pack(header: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
 def unpack(message: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Header and parts of a message; raises :class:`BadMessage` for anything else."""
     if len(message) < _SIZE.size:
-        raise BadMessage("a message without a header")
+        raise BadMessage("The message has no header.")
     size = _SIZE.unpack_from(message)[0]
     start = _SIZE.size + size
     if size > _HEADER or start > len(message):
-        raise BadMessage("a header that does not fit")
+        raise BadMessage("The header does not fit into the message.")
     try:
         head = json.loads(message[_SIZE.size : start], parse_constant=_refuse)
         fields, sizes = head["fields"], head["sizes"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise BadMessage("a header that cannot be read") from None
+        raise BadMessage("The header cannot be read.") from None
     if set(head) != {"fields", "sizes"} or not isinstance(fields, dict) or not isinstance(sizes, dict):
-        raise BadMessage("a header with other fields")
+        raise BadMessage("The header has other fields than 'fields' and 'sizes'.")
     if not all(_whole(one) and one >= 0 for one in sizes.values()) or sum(sizes.values()) != len(message) - start:
-        raise BadMessage("parts that do not fit")
+        raise BadMessage("The parts do not add up to the message.")
     parts = {}
     for name, length in sizes.items():
         parts[name] = message[start : start + length]
@@ -61,7 +61,7 @@ def unpack(message: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def _refuse(constant: str) -> None:
-    raise BadMessage(f"{constant} is no JSON")
+    raise BadMessage(f"{constant} is not JSON.")
 
 
 def _whole(value: Any) -> bool:
@@ -86,7 +86,7 @@ def unpack_ready(message: bytes) -> str | None:
     if fields == {"ready": False} and set(parts) == {"problem"}:
         said = parts["problem"].decode("utf-8", "replace")
         return " ".join("".join(one if one.isprintable() else " " for one in said).split())[:500]
-    raise BadMessage("not an answer to the first message")
+    raise BadMessage("This is not an answer to the first message.")
 
 
 def pack_tasks(tasks: Sequence[Task]) -> bytes:
@@ -96,12 +96,12 @@ def pack_tasks(tasks: Sequence[Task]) -> bytes:
 
 
 def unpack_tasks(message: bytes) -> tuple[Task, ...]:
-    """The same, in the worker."""
+    """The tasks of a message, as the worker reads them."""
     fields, parts = unpack(message)
     try:
         return tuple(Task(i, text, parts.get(str(place))) for place, (i, text) in enumerate(fields["tasks"]))
     except (KeyError, TypeError, ValueError):
-        raise BadMessage("not a hand-over of trials") from None
+        raise BadMessage("This is not a message with trials.") from None
 
 
 def pack_result(result: Result) -> bytes:
@@ -118,13 +118,13 @@ def pack_result(result: Result) -> bytes:
 
 
 def unpack_result(message: bytes) -> Result:
-    """The same, in the driver: every field checked, the model left as it is."""
+    """The result of a message, as the driver reads it: every field checked, the model left as it is."""
     fields, parts = unpack(message)
     if set(fields) != {"index", "score"} or not {"output"} <= set(parts) <= {"output", "model", "error"}:
-        raise BadMessage("not a result")
+        raise BadMessage("This is not a result.")
     index, error = fields["index"], parts.get("error")
     if not _whole(index):  # a final training has a negative one; whose it is, the session knows
-        raise BadMessage("a result of no trial")
+        raise BadMessage("The result does not belong to a trial.")
     return Result(
         index,
         _score(fields["score"]),
@@ -140,8 +140,8 @@ def _score(value: Any) -> float:
     if value == "inf":
         return math.inf
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadMessage("a score that is no number")
+        raise BadMessage("The score is not a number.")
     try:
         return float(value)
     except OverflowError:
-        raise BadMessage("a score that is no number") from None
+        raise BadMessage("The score is not a number.") from None

@@ -52,7 +52,7 @@ class Keys:
         try:
             return X25519PrivateKey.from_private_bytes(self.secret).exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:
-            raise BadHandshake("not a usable key") from None
+            raise BadHandshake("This is not a usable key.") from None
 
 
 class Cipher:
@@ -74,7 +74,7 @@ class Cipher:
         try:
             return self._cipher.decrypt(self._nonce(), sealed, context)
         except InvalidTag:
-            raise BadHandshake("not encrypted under the key of this link") from None
+            raise BadHandshake("The record is not encrypted under the key of this link.") from None
 
 
 class _State:

@@ -1,4 +1,4 @@
-"""Workers on other machines, which come to the driver's door and are handed trials over encrypted links.
+"""Workers on other machines, which connect to the driver and are given trials over encrypted links.
 
 Every worker has a thread here that speaks with it; the owner of the session only touches queues, so that no worker,
 slow, silent or hostile, can hold up the others or the owner. What a worker says is data, about its own trials alone.
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dptune.errors import InvalidInput, Stopped
-from dptune.executors._link import Door, Link
+from dptune.executors._link import Link, Listener
 from dptune.executors._messages import pack_tasks, unpack_ready, unpack_result
 from dptune.executors._noise import Keys
 from dptune.executors.base import Result, Task, dead
@@ -114,8 +114,8 @@ class RemoteSession:
         self._closing = False
         keys = Keys.new()  # of this session alone
         self.public = keys.public
-        self._door = Door(host, keys, known, self._welcome)
-        self.port = self._door.port
+        self._listener = Listener(host, keys, known, self._welcome)
+        self.port = self._listener.port
 
     def _welcome(self, link: Link) -> None:
         """In the thread of a worker: greet it, hand it what is in its inbox, pass on what it answers."""
@@ -216,7 +216,7 @@ class RemoteSession:
         if self._closing:
             return
         self._closing = True
-        self._door.close()
+        self._listener.close()
         for line in list(self._lines):
             self._drop(line)
         self._stop()

@@ -159,7 +159,7 @@ def _reason(error: Exception) -> str:
 
 
 def _with_output(result: Result, captured: _Captured | None) -> Result:
-    """With what was printed since the last result: that of a stack comes with its first member."""
+    """The result, with what was printed since the last one: the output of a stack comes with its first member."""
     if captured is not None:
         return Result(result.index, result.score, result.model, result.error, output=captured.take())
     sys.stdout.flush()
@@ -193,15 +193,15 @@ def main() -> None:
 
 
 def _connect(host: str, port: int, own: bytes, driver: bytes) -> Channel:
-    """The link to the driver. A door where many strangers wait may send a worker away: it comes again."""
-    from dptune.executors._link import call  # noqa: PLC0415 - 'cryptography' comes with the extra 'ray'
+    """The link to the driver. A listener at which many strangers wait may send a worker away: it comes again."""
+    from dptune.executors._link import connect  # noqa: PLC0415 - 'cryptography' comes with the extra 'ray'
     from dptune.executors._noise import Keys  # noqa: PLC0415
 
     for _ in range(_TRIES - 1):
         with contextlib.suppress(EOFError, ConnectionResetError, BrokenPipeError, TimeoutError):
-            return call(host, port, Keys(own), driver)
+            return connect(host, port, Keys(own), driver)
         time.sleep(0.1)
-    return call(host, port, Keys(own), driver)
+    return connect(host, port, Keys(own), driver)
 
 
 if __name__ == "__main__":

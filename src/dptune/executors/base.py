@@ -19,17 +19,43 @@ __all__ = ["Executor", "Result", "Session", "Task", "Work", "dead"]
 
 @dataclass(frozen=True)
 class Work:
-    """What every worker of a run needs, once. All of it is secret."""
+    """What every worker of a run needs, once. All of it is secret.
+
+    Args:
+        trainer: What trains a trial.
+        data: The private records.
+        secret: That of the run's randomness.
+        vault: Where output and temporary files of workers on this machine go.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from dptune.executors import Work
+        >>> from dptune.randomness import Randomness
+        >>> work = Work("a trainer", [1, 2, 3], Randomness.rehearsal(0).secret(), Path("vault"))
+        >>> len(work.secret)
+        32
+    """
 
     trainer: SupportsFit[Any, object]
     data: Any
-    secret: bytes  # of the run's randomness
-    vault: Path  # where output and temporary files of workers on this machine go
+    secret: bytes
+    vault: Path
 
 
 @dataclass(frozen=True)
 class Task:
-    """One trial (as JSON), and the pickled model that it starts from, if any."""
+    """One trial to be trained.
+
+    Args:
+        index: By which number its result is known.
+        trial: What the training obeys, as JSON.
+        start: The pickled model that it starts from, if any.
+
+    Example:
+        >>> from dptune.executors import Task
+        >>> Task(0, '{"params": {"lr": 0.1}}').start is None
+        True
+    """
 
     index: int
     trial: str
@@ -38,7 +64,21 @@ class Task:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a task: a score and a pickled model, or an error's traceback, or a dead worker."""
+    """What became of a task: a score and a model, or an error, or a dead worker. All of it is secret.
+
+    Args:
+        index: The number of the task.
+        score: The trial's score; minus infinity if there is none.
+        model: The pickled model; the driver does not open it.
+        error: The traceback of a trial that raised.
+        died: Whether the worker died before it answered.
+        output: What the trial printed.
+
+    Example:
+        >>> from dptune.executors import Result
+        >>> Result(0, 0.93).died
+        False
+    """
 
     index: int
     score: float
@@ -54,7 +94,12 @@ def dead(indices: Iterable[int]) -> list[Result]:
 
 
 class Session(Protocol):
-    """Running workers. Owned by one thread; ``close`` may be called more than once."""
+    """Running workers.
+
+    A session is owned by one thread. An implementer must give every task to one worker once, and never again if it
+    fails or the worker dies: a retry would condition on success. What is seen from outside (processes, messages, files)
+    may depend on the number of workers and on time, but not on scores. ``close`` may be called more than once.
+    """
 
     @property
     def slots(self) -> int:
@@ -74,7 +119,12 @@ class Session(Protocol):
 
 
 class Executor(Protocol):
-    """A way to run trials."""
+    """A way to run trials: a value that can be kept and compared, and opens sessions.
+
+    An implementer must see to it that trials are trained with one numerical thread and their own randomness, so that
+    results do not depend on where they run; that nothing they print leaves the vault; and that whoever gets ``Work`` is
+    trusted with private records. Opening must fail for public reasons only.
+    """
 
     @property
     def name(self) -> str:

@@ -249,7 +249,21 @@ class _Session:
 
 @dataclass(frozen=True)
 class Processes:
-    """This machine's processes; by default as many as it has processors."""
+    """Trials in this machine's processes, one numerical thread each.
+
+    Args:
+        workers: How many processes; as many as there are processors if left out.
+        name: How users call it.
+
+    Raises:
+        InvalidInput: If ``workers`` is not between 1 and 4096.
+
+    Example:
+        >>> from dptune.executors import Processes
+        >>> two = Processes(workers=2)  # then dptune.run(plan, trainer, data, executor=two, ...)
+        >>> two.name
+        'processes'
+    """
 
     workers: int | None = None
     name: str = "processes"
@@ -259,6 +273,7 @@ class Processes:
             integer("workers", self.workers, 1, 4096)
 
     def open(self, work: Work) -> Session:
+        """Start the workers; raises :class:`~dptune.errors.InvalidInput` if trainer or data cannot get there."""
         session = _Session(work, self.workers or os.cpu_count() or 1, hello(work))
         try:
             session.start()

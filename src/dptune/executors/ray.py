@@ -104,7 +104,22 @@ class _Cluster:
 
 @dataclass(frozen=True)
 class Ray:
-    """A Ray cluster: a local one, or the one at ``address``, which must be declared ``trusted``."""
+    """Trials on a Ray cluster: a local one, or one at an address.
+
+    Args:
+        workers: How many workers; as many as this machine has processors if left out.
+        address: Where the cluster is; a local one is started if left out.
+        trusted: Declares that whoever runs the cluster may see private records and scores. Needed with ``address``.
+        name: How users call it.
+
+    Raises:
+        InvalidInput: If a cluster at an address is not declared trusted, or ``workers`` is out of range.
+
+    Example:
+        >>> from dptune.executors.ray import Ray
+        >>> Ray(workers=4, address="ray://cluster:10001", trusted=True).name
+        'ray'
+    """
 
     workers: int | None = None
     address: str | None = None

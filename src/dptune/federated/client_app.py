@@ -61,9 +61,30 @@ def ballot(
     identity: Identity | Callable[[Context], Identity] | None = None,
     candidates: Sequence[Candidate] | None = None,
 ) -> Callable[[LossFunction], LossFunction]:
-    """Register a loss function with a ``ClientApp``; ``candidates`` pins the list that this client accepts.
+    """Register a loss function with a ``ClientApp``.
 
     Policy, ledger and identity may be functions of Flower's context, for settings that differ between nodes.
+
+    Args:
+        app: Flower's app of this client.
+        policy: What this client allows.
+        ledger: The file in which it writes down what it has given.
+        identity: Its long-lived key, for votes with a roster.
+        candidates: The only list that this client accepts; any list if left out.
+
+    Returns:
+        A decorator for a function that takes the candidates and Flower's context and returns one loss for each
+        (smaller is better). It is called on the client; losses never leave it.
+
+    Example:
+        >>> from flwr.clientapp import ClientApp
+        >>> from dptune.federated import Policy, ballot
+        >>> app = ClientApp()
+        >>> @ballot(app, policy=Policy(max_epsilon=1.0, min_clients=20), ledger="votes.ledger")
+        ... def losses(candidates, context):
+        ...     return [abs(candidate["lr"] - 0.1) for candidate in candidates]
+        >>> losses([{"lr": 0.1}], None)
+        [0.0]
     """
 
     def register(losses: LossFunction) -> LossFunction:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from dptune._typing import Array
 from dptune.federated import messages
 from dptune.federated.client_app import ballot
 from dptune.federated.errors import Aborted, MissingExtra
@@ -103,9 +104,7 @@ def _silent(drop: Mapping[Stage, int], clients: int) -> dict[int, int]:
     return {order.pop(): int(stage) for stage, count in drop.items() for _ in range(count)}
 
 
-def _clients(
-    table: npt.NDArray[np.float64], policy: Policy, secrets: list[bytes], folder: Path, silent: dict[int, int]
-) -> ClientApp:
+def _clients(table: Array, policy: Policy, secrets: list[bytes], folder: Path, silent: dict[int, int]) -> ClientApp:
     def partition(context: Context) -> int:
         return int(context.node_config["partition-id"])
 

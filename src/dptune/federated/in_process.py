@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dptune._typing import Indices
 from dptune.federated.messages import Stage
 from dptune.federated.sum_server import SumServer
 
@@ -22,7 +22,7 @@ __all__ = ["Summed", "carry"]
 class Summed:
     """The total and what it took."""
 
-    total: npt.NDArray[np.int64]
+    total: Indices
     contributors: tuple[int, ...]
     bytes_up: float
     """Mean bytes that a client sends."""

@@ -97,7 +97,17 @@ def open_sealed(key: bytes, sealed: bytes, bound_to: bytes) -> bytes | None:
 
 
 class Identity:
-    """A client's long-lived Ed25519 key, which signs the keys it uses in each vote."""
+    """A client's long-lived Ed25519 key, which signs the keys it uses in each vote.
+
+    Args:
+        secret: 32 bytes that only this client knows; see :meth:`new_secret`.
+
+    Example:
+        >>> from dptune.federated import Identity
+        >>> identity = Identity(bytes(32))  # in earnest: Identity(Identity.new_secret())
+        >>> len(identity.public), len(identity.sign(b"a message"))
+        (32, 64)
+    """
 
     def __init__(self, secret: bytes) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(secret)
@@ -120,7 +130,21 @@ class Identity:
 
 @dataclass(frozen=True)
 class Roster:
-    """The public keys of all clients that may take part; a client's index is its place in sorted order."""
+    """The public keys of all clients that may take part; a client's index is its place in sorted order.
+
+    Args:
+        members: Distinct Ed25519 public keys, in any order.
+
+    Raises:
+        InvalidInput: If a key is repeated or has not 32 bytes.
+
+    Example:
+        >>> from dptune.federated import Identity, Roster
+        >>> identities = [Identity(bytes([number]) * 32) for number in range(3)]
+        >>> roster = Roster.of(identity.public for identity in identities)
+        >>> sorted(roster.index(identity.public) for identity in identities)
+        [0, 1, 2]
+    """
 
     members: tuple[bytes, ...]
 
@@ -146,7 +170,16 @@ class Roster:
         return self.members.index(public)
 
     def check(self, index: int, message: bytes, signature: bytes) -> None:
-        """Refuse a message that the member with this index did not sign."""
+        """Refuse a message that a member did not sign.
+
+        Args:
+            index: Which member.
+            message: What was signed.
+            signature: The signature.
+
+        Raises:
+            ProtocolError: If the signature is not the member's.
+        """
         try:
             Ed25519PublicKey.from_public_bytes(self.members[index]).verify(signature, message)
         except InvalidSignature as bad:

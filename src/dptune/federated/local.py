@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptune import _validate
+from dptune._typing import Indices
 from dptune.errors import InvalidInput
 from dptune.federated.vote_plan import Candidate
 from dptune.trainer import SupportsFit
@@ -22,7 +23,6 @@ from dptune.trainer import SupportsFit
 __all__ = ["dirichlet_partition", "iid_partition", "losses_of", "paper_candidates", "trainer_losses"]
 
 DataT = TypeVar("DataT")
-Indices = npt.NDArray[np.int64]
 _log = logging.getLogger("dptune.federated")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dptune._typing import Indices
 from dptune.federated.errors import MissingExtra
 
 try:
@@ -38,11 +39,11 @@ def stream(key: bytes, length: int, bits: int) -> Ring:
     return np.frombuffer(keystream, dtype=width, count=length)
 
 
-def to_ring(values: npt.NDArray[np.int64], bits: int) -> Ring:
+def to_ring(values: Indices, bits: int) -> Ring:
     """Reduce whole numbers modulo 2^bits."""
     return values.astype(np.int64).astype(_UNSIGNED[bits])
 
 
-def to_signed(values: Ring, bits: int) -> npt.NDArray[np.int64]:
+def to_signed(values: Ring, bits: int) -> Indices:
     """Read ring elements as whole numbers around zero."""
     return values.astype(_UNSIGNED[bits]).view(_SIGNED[bits]).astype(np.int64)

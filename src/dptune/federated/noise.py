@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 import opendp.prelude as dp
 
 from dptune import _validate
+from dptune._typing import Indices
 
 __all__ = ["discrete_gaussian"]
 
@@ -28,7 +28,7 @@ def _sampler(sigma: float) -> _Sampler:
     return cast(_Sampler, dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), sigma))
 
 
-def discrete_gaussian(sigma: float, size: int) -> npt.NDArray[np.int64]:
+def discrete_gaussian(sigma: float, size: int) -> Indices:
     """Draw independent whole numbers x with probability proportional to exp(-x^2 / (2 sigma^2))."""
     width = _validate.real("sigma", sigma, 0, low_open=True)
     count = _validate.integer("size", size, 1)

@@ -24,21 +24,34 @@ _ROUNDING = 1.0 + 1e-9  # three times a tenth is three tenths
 
 @dataclass(frozen=True)
 class Policy:
-    """A client's own limits."""
+    """What a client allows: its own limits, which no message can change.
+
+    Args:
+        max_epsilon: The largest epsilon of one vote.
+        min_clients: The smallest federation in which this client takes part, at least 3.
+        max_delta: The largest delta of one vote.
+        clients: The number of clients that was agreed; a server that names another is refused. A roster implies it.
+        total_epsilon: The largest sum of epsilons over all votes in the ledger; that of one vote if left out.
+        total_delta: The largest sum of deltas; in the same proportion if left out.
+        min_colluding: The number of colluding clients that the noise must at least survive.
+        roster: The members; keys of others are refused.
+
+    Raises:
+        InvalidInput: If a limit is out of range.
+
+    Example:
+        >>> from dptune.federated import Policy
+        >>> Policy(max_epsilon=1.0, min_clients=20, total_epsilon=2.0).total_delta
+        2e-05
+    """
 
     max_epsilon: float
-    """The largest epsilon of one vote."""
     min_clients: int
-    """The smallest federation in which this client takes part."""
     max_delta: float = 1e-5
     clients: int | None = None
-    """The number of clients that was agreed; a server that names another is refused. A roster implies it."""
     total_epsilon: float | None = None
-    """The largest sum of epsilons over all votes in the ledger; by default that of one vote."""
     total_delta: float | None = None
-    """The largest sum of deltas; by default in the same proportion."""
     min_colluding: int = 1
-    """The number of colluding clients that the noise must at least survive."""
     roster: Roster | None = None
 
     def __post_init__(self) -> None:
@@ -56,7 +69,16 @@ class Policy:
         _validate.real("total_delta", self.total_delta, self.max_delta)
 
     def check(self, plan: VotePlan, spent: tuple[float, float] = (0.0, 0.0)) -> None:
-        """Refuse a plan that this client does not allow; ``spent`` is what its ledger already holds."""
+        """Refuse a plan that this client does not allow.
+
+        Args:
+            plan: The vote that the server proposes.
+            spent: The epsilon and delta that this client's ledger already holds.
+
+        Raises:
+            Refused: If a limit would be exceeded.
+            ProtocolError: If the plan's noise does not pay for its epsilon.
+        """
         if plan.epsilon > self.max_epsilon:
             raise Refused(f"The vote costs epsilon {plan.epsilon:g}; this client allows {self.max_epsilon:g}.")
         if plan.delta > self.max_delta:
@@ -85,6 +107,14 @@ class VoteLedger:
     """A file of charges, one line per vote, and of stages answered; durable before anything leaves.
 
     The file, not the memory of a process, decides what was answered: a framework may run two messages at once.
+
+    Args:
+        path: The file; it is made when the first vote is charged.
+
+    Example:
+        >>> from dptune.federated import VoteLedger
+        >>> VoteLedger("votes.ledger").spent()
+        (0.0, 0.0)
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -113,7 +143,16 @@ class VoteLedger:
         return float(row[0]), float(row[1])
 
     def charge(self, session: bytes, plan: VotePlan, policy: Policy) -> None:
-        """Check the policy against what was spent and write the charge, in one transaction."""
+        """Check the policy against what was spent and write the charge, in one transaction.
+
+        Args:
+            session: The 16 bytes by which the vote is known.
+            plan: The vote.
+            policy: What this client allows.
+
+        Raises:
+            Refused: If the policy forbids the vote, or this client has already voted in this session.
+        """
         with closing(self._connect()) as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -139,7 +178,15 @@ class VoteLedger:
                 raise
 
     def answer_once(self, session: bytes, stage: int) -> None:
-        """Write down that a stage is being answered; refuse the second time, whoever asks and however close."""
+        """Write down that a stage is being answered; refuse the second time, whoever asks and however close.
+
+        Args:
+            session: The 16 bytes by which the vote is known.
+            stage: Which stage of the secure sum.
+
+        Raises:
+            Refused: If the stage was answered before.
+        """
         with closing(self._connect()) as connection:
             try:
                 connection.execute("INSERT INTO answers VALUES (?, ?)", (session.hex(), int(stage)))

@@ -19,10 +19,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from dptune import _validate
+from dptune._typing import Indices
 from dptune.errors import InvalidInput
 from dptune.federated.errors import Aborted, MissingExtra, ProtocolError
 from dptune.federated.flower_wire import Value, payload, read, request
@@ -55,7 +53,27 @@ class _Terms:
 
 
 class DpHype:
-    """A private vote on one of several configurations."""
+    """A private vote on one of several configurations, run by Flower's ``ServerApp``.
+
+    Args:
+        candidates: The configurations, as plain names, numbers and strings.
+        votes: For how many of them each client votes.
+        epsilon: The budget of the vote.
+        delta: Its delta.
+        dropout: The fraction of clients that may fall silent.
+        colluding: How many clients may conspire with the server, at least 1.
+        clients: The agreed number of clients; all connected nodes if left out.
+        roster: The members' public keys; asks for signed keys.
+
+    Raises:
+        InvalidInput: If the settings cannot be, or the roster has not ``clients`` members.
+
+    Example:
+        >>> from dptune.federated import DpHype
+        >>> vote = DpHype([{"lr": 0.1}, {"lr": 1.0}], votes=1, epsilon=1.0, clients=20)
+        >>> vote.plan(20).spent() <= 1.0  # then elected = vote.start(grid) in the server's main function
+        True
+    """
 
     def __init__(
         self,
@@ -69,7 +87,6 @@ class DpHype:
         clients: int | None = None,
         roster: Roster | Iterable[bytes] | None = None,
     ) -> None:
-        """``clients`` is the agreed number (by default all connected nodes); ``roster`` asks for signed keys."""
         self.candidates = list(candidates)
         self.roster = roster if roster is None or isinstance(roster, Roster) else Roster.of(roster)
         if self.roster is not None and clients not in (None, len(self.roster.members)):
@@ -109,7 +126,20 @@ class DpHype:
         stage_timeout: float = 60.0,
         wait: float = 60.0,
     ) -> Elected:
-        """Run the vote; ``wait`` is how long to wait for the agreed number of nodes to connect."""
+        """Run the vote.
+
+        Args:
+            grid: Flower's connection to the nodes.
+            evaluation_timeout: How many seconds clients have to evaluate the candidates.
+            stage_timeout: How many seconds they have for each stage of the secure sum.
+            wait: How many seconds to wait for the agreed number of nodes to connect.
+
+        Returns:
+            The chosen configuration and its statement.
+
+        Raises:
+            Aborted: If too few clients are left; nothing was unmasked.
+        """
         nodes = self._connected(grid, wait)
         plan = self.plan(self._clients or len(nodes))
         index_of = self._evaluate(grid, plan, nodes, evaluation_timeout)
@@ -158,7 +188,7 @@ class DpHype:
             raise Aborted(f"{len(index_of)} of {plan.clients} clients are ready, the plan needs {least}: {reasons}")
         return index_of
 
-    def _sum(self, grid: Grid, server: SumServer, index_of: dict[int, int], timeout: float) -> npt.NDArray[np.int64]:
+    def _sum(self, grid: Grid, server: SumServer, index_of: dict[int, int], timeout: float) -> Indices:
         node_of = {index: node for node, index in index_of.items()}
         requests = server.open()
         steps: list[Callable[[list[tuple[int, bytes]]], dict[int, bytes]]]

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptune import _validate
+from dptune._typing import Array
 from dptune.errors import InvalidInput
 from dptune.federated.in_process import Summed, carry
 from dptune.federated.keys import Identity, Roster
@@ -43,7 +44,7 @@ class Simulated:
 
 def simulated_losses(
     clients: int, candidates: int, *, good: int = 5, deviation: float = 0.2, seed: int | None = None
-) -> npt.NDArray[np.float64]:
+) -> Array:
     """Draw the paper's losses: good candidates around 0, the others around 1 (the good ones come first)."""
     _validate.integer("good", good, 0, candidates)
     _validate.real("deviation", deviation, 0)
@@ -85,7 +86,35 @@ def federate(
     drop: Mapping[Stage, int] | None = None,
     roster: bool = False,
 ) -> Simulated:
-    """Run one vote; row i of ``losses`` belongs to client i."""
+    """Run one vote of a whole federation in this process: real clients, real secure sum, no network.
+
+    Args:
+        losses: A table with one row for each client and one column for each candidate (smaller is better).
+        candidates: The configurations.
+        votes: For how many of them each client votes.
+        epsilon: The budget of the vote.
+        delta: Its delta.
+        dropout: The fraction of clients that may fall silent.
+        colluding: How many clients may conspire with the server, at least 1.
+        drop: How many clients fall silent at which stage.
+        roster: Whether keys are signed by identities that all know.
+
+    Returns:
+        The chosen configuration, its statement, and what the vote took.
+
+    Raises:
+        InvalidInput: If the table does not fit, or the settings cannot be.
+        Aborted: If more clients fall silent than ``dropout`` allows.
+
+    Example:
+        >>> from dptune.federated import federate
+        >>> losses = [[0.1, 0.9, 0.8]] * 20
+        >>> found = federate(losses, [{"lr": 0.1}, {"lr": 1.0}, {"lr": 10.0}], votes=1, epsilon=8.0)
+        >>> found.params
+        {'lr': 0.1}
+        >>> found.statement.contributed
+        20
+    """
     table = np.asarray(losses, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] != len(candidates):
         raise InvalidInput(f"Losses must have one row per client and {len(candidates)} columns; got {table.shape}.")

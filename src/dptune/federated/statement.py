@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from dptune._typing import Indices
 from dptune.accounting.neighbours import neighbours_from_text
 from dptune.federated.graph import topology
 from dptune.federated.vote_plan import Candidate, VotePlan
@@ -22,13 +22,38 @@ __all__ = ["Elected", "VoteStatement", "decide"]
 
 @dataclass(frozen=True)
 class VoteStatement:
-    """The privacy statement of one vote."""
+    """The privacy statement of one vote.
+
+    Args:
+        epsilon: Exact, of the noise that the contributing clients added, less that of the colluding ones.
+        delta: The delta at which it holds.
+        stated_epsilon: The budget: exact for the fewest clients that the plan allows.
+        clients: How many clients were planned with.
+        contributed: How many are in the sum.
+        dropout: The fraction that was allowed to fall silent.
+        colluding: How many colluding clients the noise survives.
+        candidates: How many configurations there were.
+        votes: How many of them each client voted for.
+        mode: "roster" (keys signed by pinned identities) or "open" (keys relayed by the server).
+        split_view_safe: Whether a server that shows clients different views can learn nothing more.
+        complete_graph: Whether every pair of clients shared a mask.
+        session: By which the vote is known.
+        neighbours: What the guarantee is about, as the vote's cost says it.
+
+    Example:
+        >>> from dptune.federated import VoteStatement
+        >>> from dptune.federated.vote_plan import VotePlan
+        >>> plan = VotePlan.calibrated(
+        ...     [{"lr": 0.1}, {"lr": 1.0}], votes=1, epsilon=1.0, delta=1e-5, clients=20, dropout=0.2, colluding=1
+        ... )
+        >>> statement = VoteStatement.of(plan, contributed=20, mode="open", session=bytes(16))
+        >>> statement.epsilon < statement.stated_epsilon  # more clients than the fewest allowed added noise
+        True
+    """
 
     epsilon: float
-    """Exact, of the noise that the contributing clients added, less that of the colluding ones."""
     delta: float
     stated_epsilon: float
-    """The budget: exact for the fewest clients that the plan allows."""
     clients: int
     contributed: int
     dropout: float
@@ -36,16 +61,24 @@ class VoteStatement:
     candidates: int
     votes: int
     mode: str
-    """``roster`` (keys signed by pinned identities) or ``open`` (keys relayed by the server)."""
     split_view_safe: bool
     complete_graph: bool
     session: str
     neighbours: str
-    """What the guarantee is about, as the vote's cost says it."""
 
     @classmethod
     def of(cls, plan: VotePlan, *, contributed: int, mode: str, session: bytes) -> VoteStatement:
-        """Account for a vote that has been opened."""
+        """Account for a vote that has been opened.
+
+        Args:
+            plan: The vote's plan.
+            contributed: How many clients are in the sum.
+            mode: "roster" or "open".
+            session: By which the vote is known.
+
+        Returns:
+            The statement, with the exact epsilon of what happened.
+        """
         shape = topology(plan.clients, plan.dropout, plan.colluding)
         return cls(
             epsilon=plan.spent(contributed),
@@ -64,8 +97,8 @@ class VoteStatement:
             neighbours=str(plan.neighbours),
         )
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
+    def describe(self) -> dict[str, Any]:
+        """The statement as plain JSON values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -86,12 +119,24 @@ class VoteStatement:
 
 
 class Elected(NamedTuple):
-    """What a vote returns: the chosen configuration and its statement."""
+    """What a vote returns: the chosen configuration and its statement.
+
+    Args:
+        params: The chosen configuration.
+        statement: What the choice cost.
+
+    Example:
+        >>> from dptune.federated import Elected, federate
+        >>> simulated = federate([[0.0, 1.0]] * 20, [{"lr": 0.1}, {"lr": 1.0}], votes=1, epsilon=8.0)
+        >>> params, statement = Elected(simulated.params, simulated.statement)
+        >>> params
+        {'lr': 0.1}
+    """
 
     params: Candidate
     statement: VoteStatement
 
 
-def decide(total: npt.NDArray[np.int64], candidates: Sequence[Candidate]) -> Candidate:
+def decide(total: Indices, candidates: Sequence[Candidate]) -> Candidate:
     """Return the candidate with the largest noisy sum (the first, if several share it: post-processing)."""
     return candidates[int(np.argmax(total))]

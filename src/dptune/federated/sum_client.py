@@ -15,9 +15,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-import numpy.typing as npt
-
+from dptune._typing import Indices
 from dptune.federated import messages
 from dptune.federated.errors import ProtocolError
 from dptune.federated.field import SHARE_BYTES, Random, new_secret, split
@@ -89,7 +87,7 @@ class SumClient:
 
     # -- the four stages
 
-    def answer(self, request: bytes, values: npt.NDArray[np.int64] | None = None) -> bytes:
+    def answer(self, request: bytes, values: Indices | None = None) -> bytes:
         """Answer whichever stage is next; ``values`` is needed at the third."""
         stage, _, _ = messages.peek(request)
         if stage is Stage.KEYS:
@@ -147,7 +145,7 @@ class SumClient:
         body = commitment + messages.pack_rows(sealed) + escrow
         return messages.pack(Stage.SHARES, plan.session, state.index, body, reply=True)
 
-    def masked(self, request: bytes, fill: Callable[[], npt.NDArray[np.int64]]) -> bytes:
+    def masked(self, request: bytes, fill: Callable[[], Indices]) -> bytes:
         """Stage 3: keep the neighbours' shares, reply with the values under all masks.
 
         ``fill`` is called after every check has passed, so that a refused request costs nothing.

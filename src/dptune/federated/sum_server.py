@@ -11,8 +11,8 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
-import numpy.typing as npt
 
+from dptune._typing import Indices
 from dptune.federated import messages
 from dptune.federated.errors import Aborted, ProtocolError
 from dptune.federated.field import SHARE_BYTES, join
@@ -127,7 +127,7 @@ class SumServer:
             requests[i] = self._request(Stage.UNMASK, i, body)
         return requests
 
-    def unmask(self, replies: Replies) -> npt.NDArray[np.int64]:
+    def unmask(self, replies: Replies) -> Indices:
         """Take the shares and return the sum, read as whole numbers around zero."""
         self._advance(Stage.UNMASK)
         opened: dict[int, dict[int, bytes]] = {i: {} for i in self._sealed}

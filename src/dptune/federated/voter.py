@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
-
+from dptune._typing import Indices
 from dptune.federated import messages
 from dptune.federated.errors import ProtocolError, Refused
 from dptune.federated.keys import Identity
@@ -76,7 +74,7 @@ class Voter:
             self._ledger.answer_once(session, stage)
         return reply
 
-    def _pay_and_fill(self, plan: VotePlan, session: bytes) -> npt.NDArray[np.int64]:
+    def _pay_and_fill(self, plan: VotePlan, session: bytes) -> Indices:
         if self._ledger is not None:
             self._ledger.charge(session, plan, self._policy)
         return ballot(self._choices, plan.candidates, plan.scale, plan.sigma)

@@ -11,9 +11,9 @@ import secrets
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from dptune import _validate
+from dptune._typing import Indices
 from dptune.errors import InvalidInput
 from dptune.federated.noise import discrete_gaussian
 
@@ -42,7 +42,7 @@ def best(losses: Sequence[float], votes: int) -> list[int]:
     return sorted(ranked[:votes])
 
 
-def ballot(choices: Sequence[int], candidates: int, scale: int, sigma: float) -> npt.NDArray[np.int64]:
+def ballot(choices: Sequence[int], candidates: int, scale: int, sigma: float) -> Indices:
     """Return scale times the votes plus this client's share of the noise: ready to be masked."""
     ones = np.zeros(candidates, dtype=np.int64)
     ones[list(choices)] = scale

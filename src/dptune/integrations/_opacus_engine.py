@@ -66,7 +66,8 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
         _check(others)
         if noise_multiplier < self.declared.noise_multiplier * (1 - 1e-9):
             raise InvalidInput(
-                f"the run used noise {noise_multiplier:g} but declared {self.declared.noise_multiplier:g}."
+                f"The run used noise {noise_multiplier:g} but declared {self.declared.noise_multiplier:g}. Train with "
+                "the declared noise."
             )
         self._denominator = _batch_size(data_loader)
         made = super().make_private(data_loader=data_loader, noise_multiplier=noise_multiplier, **others)
@@ -79,7 +80,7 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
     def make_private_with_epsilon(self, **others: Any) -> Any:
         """Refused: its noise would follow the number of records."""
         raise InvalidInput(
-            "make_private_with_epsilon() takes its noise from the number of records. Use make_private() with the "
+            "'make_private_with_epsilon()' takes its noise from the number of records. Use make_private() with the "
             "declared noise."
         )
 
@@ -98,19 +99,21 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
 def _check(others: dict[str, Any]) -> None:
     if not others.get("poisson_sampling", True):
         raise InvalidInput(
-            "poisson_sampling=False trains on shuffled batches, which the accountant does not cover. Leave it out."
+            "'poisson_sampling=False' trains on shuffled batches, which the accountant does not cover. Leave it out."
         )
     if others.get("clipping", "flat") == "adaptive":
-        raise InvalidInput("clipping='adaptive' divides by the true size of a batch. Use 'flat' or 'per_layer'.")
+        raise InvalidInput(
+            "The option clipping='adaptive' divides by the true size of a batch. Use 'flat' or 'per_layer'."
+        )
     if isinstance(others.get("module"), torch.nn.parallel.DistributedDataParallel):
-        raise InvalidInput("a distributed module samples at each node by itself. Train on one node.")
+        raise InvalidInput("A distributed module samples at each node by itself. Train on one node.")
 
 
 def _batch_size(loader: Any) -> float:
     """The public denominator: what the code that made the loader wrote as its batch size."""
     if isinstance(loader.dataset, IterableDataset):
-        raise InvalidInput("an IterableDataset cannot be sampled by a coin for each record. Use a Dataset.")
+        raise InvalidInput("An IterableDataset cannot be sampled by a coin for each record. Use a Dataset.")
     found = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
     if not found:
-        raise InvalidInput("the data loader has no batch_size, which divides gradients. Give it one that is public.")
+        raise InvalidInput("The data loader has no batch_size, which divides gradients. Give it one that is public.")
     return float(found)

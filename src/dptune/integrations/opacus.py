@@ -1,6 +1,6 @@
 """Opacus as a trainer: an existing training function, with its cost read from the engine's own history.
 
-The function gets a privacy engine that it must train through; afterwards the engine's accountant tells what was
+The function gets a privacy engine that it must train through; afterwards the engine's accountant shows what was
 really done, and a run that did more than was declared fails. It must never be trusted to report its own epsilon.
 Rate and number of steps come from the declaration, never from the number of records (see :mod:`_opacus_engine`).
 """
@@ -30,7 +30,20 @@ History = Sequence[tuple[float, float, int]]
 
 @dataclass(frozen=True)
 class OpacusTrainer(Generic[DataT, ModelT]):
-    """A function ``(params, data, engine) -> (model, score)`` that trains through the given privacy engine."""
+    """A training function that trains through a given Opacus privacy engine; :func:`opacus_trainer` makes one.
+
+    Args:
+        function: Takes ``(params, data, engine)`` and returns ``(model, score)``. The score must come from public
+            records: nothing of the engine covers it.
+        declared: The cost of one run for given parameters.
+
+    Example:
+        >>> from dptune import DpSgd
+        >>> from dptune.integrations.opacus import OpacusTrainer
+        >>> trainer = OpacusTrainer(lambda params, data, engine: (None, 0.0), lambda params: DpSgd(0.01, 1.0, 100))
+        >>> trainer.cost({}) == DpSgd(0.01, 1.0, 100)
+        True
+    """
 
     function: Callable[[Params, DataT, Any], tuple[ModelT, float]]
     declared: Callable[[Params], DpSgd]
@@ -40,13 +53,27 @@ class OpacusTrainer(Generic[DataT, ModelT]):
         return self.declared(params)
 
     def fit(self, params: Params, data: DataT, rng: Rng) -> Fitted[ModelT]:
-        """Train once; everything torch draws is a function of the run."""
+        """Train once; everything torch draws is a function of the run.
+
+        Args:
+            params: The parameters, handed to the function.
+            data: The records, handed to the function.
+            rng: Where the run's randomness comes from.
+
+        Returns:
+            The model and its score.
+
+        Raises:
+            InvalidInput: If the function returns something else, or did more than was declared.
+        """
         torch, engine = _torch(), _engine(self.declared(params))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int.from_bytes(as_randomness(rng).child("opacus").secret()[:7], "little"))
             outcome = self.function(params, data, engine)
         if not isinstance(outcome, tuple) or len(outcome) != 2:
-            raise InvalidInput("a training function must return (model, score).")
+            raise InvalidInput(
+                f"A training function must return (model, score); this one returned {type(outcome).__name__}."
+            )
         check_history(engine.accountant.history, engine.declared)
         return Fitted(outcome[0], float(outcome[1]))
 
@@ -61,6 +88,28 @@ def opacus_trainer(
     given. None of this follows the number of records. Steps of empty batches are taken by the loader itself, so the
     function must take one step for each batch that it gets. The score must come from public records: nothing of the
     engine covers it.
+
+    Args:
+        cost: The cost of one run, or a function of the parameters that returns it.
+
+    Returns:
+        A decorator for a function ``(params, data, engine) -> (model, score)``.
+
+    Raises:
+        InvalidInput: If ``cost`` is neither.
+
+    Example:
+        >>> from dptune import DpSgd
+        >>> from dptune.integrations.opacus import opacus_trainer
+        >>> @opacus_trainer(cost=DpSgd(sampling_rate=0.01, noise_multiplier=1.0, steps=100))
+        ... def train(params, data, engine):
+        ...     module, optimizer, loader = engine.make_private(
+        ...         module=data.module, optimizer=data.optimizer, data_loader=data.loader, noise_multiplier=1.0,
+        ...         max_grad_norm=params["clip"],
+        ...     )
+        ...     ...
+        >>> train.cost({"clip": 1.0}).epsilon(1e-5) < 2
+        True
     """
     declared: Callable[[Params], DpSgd] = (lambda params: cost) if isinstance(cost, DpSgd) else cost
     if not callable(declared):
@@ -72,19 +121,21 @@ def check_history(history: History, declared: DpSgd) -> None:
     """Refuse a run that used less noise, a higher rate or more steps than declared."""
     if not history:
         raise InvalidInput(
-            "the training function took no step through its privacy engine. Call engine.make_private() in it and "
+            "The training function took no step through its privacy engine. Call engine.make_private() in it and "
             "train with the optimizer that it returns."
         )
     steps = sum(count for _, _, count in history)
     for noise, rate, _ in history:
         if noise < declared.noise_multiplier * (1 - _ROUNDING):
-            raise InvalidInput(f"the run used noise {noise:g} but declared {declared.noise_multiplier:g}.")
+            raise InvalidInput(
+                f"The run used noise {noise:g} but declared {declared.noise_multiplier:g}. Train with that."
+            )
         if rate > declared.sampling_rate * (1 + _ROUNDING):
             raise InvalidInput(
-                f"the run sampled at rate {rate:g} but declared {declared.sampling_rate:g}. Take a step per batch."
+                f"The run sampled at rate {rate:g} but declared {declared.sampling_rate:g}. Take a step per batch."
             )
     if steps > declared.steps:
-        raise InvalidInput(f"the run took {steps} steps but declared {declared.steps}.")
+        raise InvalidInput(f"The run took {steps} steps but declared {declared.steps}. Declare them, or take fewer.")
 
 
 def _torch() -> Any:

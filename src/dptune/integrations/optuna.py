@@ -53,7 +53,7 @@ def _distributions(source: Any) -> Mapping[str, Any]:
         )
         if common:
             return common
-        raise InvalidInput("The Optuna study has no finished trial that tells its space; give the distributions.")
+        raise InvalidInput("The Optuna study has no finished trial that shows its space; give the distributions.")
     raise InvalidInput(f"Give a dictionary of Optuna distributions, a trial or a study; got {source!r}.")
 
 

@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dptune import _validate
+from dptune._typing import Array, Mask
 from dptune.accounting.voting import votes_sigma
 from dptune.errors import InvalidInput
 
 __all__ = ["binary_vote", "feathers", "gaussian_sigma", "optimum", "random_guess", "raw_vote", "subsets_vote"]
-
-Table = npt.NDArray[np.float64]
 
 
 def gaussian_sigma(sensitivity: float, epsilon: float, delta: float) -> float:
@@ -28,14 +27,14 @@ def gaussian_sigma(sensitivity: float, epsilon: float, delta: float) -> float:
     return sensitivity * votes_sigma(epsilon, delta, candidates=2, votes=1) / math.sqrt(2)
 
 
-def _table(scores: npt.ArrayLike) -> Table:
+def _table(scores: npt.ArrayLike) -> Array:
     table = np.asarray(scores, dtype=np.float64)
     if table.ndim != 2 or not ((table >= 0) & (table <= 1)).all():
         raise InvalidInput("Scores must be a table of accuracies in [0, 1], one row per client.")
     return table
 
 
-def _top(table: Table, votes: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+def _top(table: Array, votes: int, rng: np.random.Generator) -> Mask:
     """Mark each client's best candidates, ties by lot."""
     lots = rng.random(table.shape)
     order = np.lexsort((lots, -table), axis=1)

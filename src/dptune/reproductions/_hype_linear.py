@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dptune._typing import Array, Floats, Indices
 from dptune.federated.vote_plan import Candidate
 
 __all__ = ["LinearBank"]
-
-Floats = npt.NDArray[np.float32]
-Labels = npt.NDArray[np.int64]
 
 
 class LinearBank:
@@ -47,7 +45,7 @@ class LinearBank:
         self,
         weights: Floats,
         x: Floats,
-        y: Labels,
+        y: Indices,
         *,
         epochs: Sequence[int],
         batch: int,
@@ -76,7 +74,7 @@ class LinearBank:
         np.exp(cube, out=cube)
         return np.asarray(cube / cube.sum(axis=2, keepdims=True), dtype=np.float32)
 
-    def accuracy(self, weights: Floats, x: Floats, y: Labels) -> npt.NDArray[np.float64]:
+    def accuracy(self, weights: Floats, x: Floats, y: Indices) -> Array:
         """Return one accuracy per candidate."""
         scores = (x @ weights).reshape(len(x), self.candidates, self.classes)
         hits = scores.argmax(axis=2) == y[:, None]

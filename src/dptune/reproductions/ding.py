@@ -8,11 +8,11 @@ sparse vector and permute-and-flip at the same declared budget (``docs/theorems/
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array, Indices
 from dptune.accounting.shards import ElasticRounds
 from dptune.methods.models import elastic_rounds, flip_choices, threshold_choices
 from dptune.reproductions.table import Table
@@ -22,9 +22,12 @@ __all__ = ["fig3", "fig4"]
 _CANDIDATES = 100
 _MOST = 2000
 _OTHERS = (0.002, 0.01, 0.1, 0.5)
+_COLUMNS = (
+    "k*eps", "after 5", "final", "8 seeds", "sd of 8", "cost/eps", "90% cost", "k*B", "filtered", "sparse", "flip",
+)  # fmt: skip
 
 
-def _fidelity(utilities: NDArray[np.float64], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+def _fidelity(utilities: Array, chosen: Indices) -> Array:
     rows = np.arange(len(utilities))
     got = np.where(chosen >= 0, utilities[rows, np.maximum(chosen, 0)], 0.0)
     return np.asarray(got / utilities.max(axis=1))
@@ -40,6 +43,22 @@ def _over_granularities(k_epsilon: float, repeats: int, rng: np.random.Generator
     return found
 
 
+def _level(ke: float, granularity: float, utilities: Array, rng: np.random.Generator) -> tuple[float, ...]:
+    """One row of Figure 3: the paper's procedure at one level of noise, then sound methods at its mean cost."""
+    ran = [elastic_rounds(row, ke, granularity, rng, most=_MOST, free_above_one=False) for row in utilities]
+    final = _fidelity(utilities, np.array([one.final for one in ran]))
+    early = _fidelity(utilities, np.array([one.chosen[min(4, len(one.chosen) - 1)] for one in ran]))
+    spent = float(np.mean([one.spent for one in ran]))
+    most = float(np.quantile([one.spent for one in ran], 0.9))
+    kb = ke * spent
+    sound = _fidelity(utilities, threshold_choices(utilities, kb, granularity, "rounds", rng))
+    sparse = _fidelity(utilities, threshold_choices(utilities, kb, granularity, "sparse", rng))
+    flip = _fidelity(utilities, flip_choices(utilities, kb, rng))
+    eight = final[:8]
+    figures = [early.mean(), final.mean(), eight.mean(), eight.std(), spent, most, kb]
+    return ke, *(float(x) for x in (*figures, sound.mean(), sparse.mean(), flip.mean()))
+
+
 def fig3(
     *,
     k_epsilons: Sequence[float] = (0.5, 1, 5, 10, 50, 100),
@@ -52,56 +71,38 @@ def fig3(
     rows: list[tuple[str | int | float, ...]] = []
     for ke in k_epsilons:
         utilities = rng.random((repeats, _CANDIDATES))
-        ran = [elastic_rounds(row, ke, granularity, rng, most=_MOST, free_above_one=False) for row in utilities]
-        final = _fidelity(utilities, np.array([one.final for one in ran]))
-        early = _fidelity(utilities, np.array([one.chosen[min(4, len(one.chosen) - 1)] for one in ran]))
-        spent = float(np.mean([one.spent for one in ran]))
-        most = float(np.quantile([one.spent for one in ran], 0.9))
-        kb = ke * spent
-        sound = _fidelity(utilities, threshold_choices(utilities, kb, granularity, "rounds", rng))
-        sparse = _fidelity(utilities, threshold_choices(utilities, kb, granularity, "sparse", rng))
-        flip = _fidelity(utilities, flip_choices(utilities, kb, rng))
-        eight = final[:8]
-        figures = [early.mean(), final.mean(), eight.mean(), eight.std(), spent, most, kb]
-        rows.append((ke, *(float(x) for x in (*figures, sound.mean(), sparse.mean(), flip.mean()))))
+        rows.append(_level(ke, granularity, utilities, rng))
     blind = float(_fidelity(utilities, np.zeros(repeats, dtype=np.int64)).mean())
     by_level = {float(row[0]): float(row[2]) for row in rows}
-    first = next((ke for ke, value in by_level.items() if value >= 0.95), None)
-    at_ten = by_level.get(10.0, math.nan)
-    low = by_level.get(0.5, math.nan)
     others = _over_granularities(10.0, repeats, rng)
     return Table(
         f"Ding et al., Figure 3: fidelity of the choice ({_CANDIDATES} uniform utilities, g = {granularity:g})",
-        (
-            "k*eps",
-            "after 5",
-            "final",
-            "8 seeds",
-            "sd of 8",
-            "cost/eps",
-            "90% cost",
-            "k*B",
-            "filtered",
-            "sparse",
-            "flip",
-        ),
+        _COLUMNS,
         rows,
-        (
-            f"Fidelity after 5 rounds and at the end ({repeats} runs), mean and spread of 8 runs as in the paper; cost",
-            "in units of eps (a pass 1, a fail 1/2), mean and 90 % quantile; then, with that mean cost as declared",
-            "budget B: the filtered algorithm, one sparse vector, permute-and-flip.",
-            f"Paper: at k*eps = 0.5 a reasonable fidelity is unlikely. Here {low:.2f} (a blind guess: {blind:.2f}): "
-            + ("holds." if low < 0.75 else "does NOT hold."),
-            f"Paper: at k*eps = 5 or 10 fidelity is stable and goes to 1 rapidly. Here {at_ten:.2f} at 10: "
-            + ("holds" if at_ten > 0.95 else "does NOT hold")
-            + (f"; 0.95 takes k*eps = {first:g}." if first else "; 0.95 is not reached."),
-            "Paper: k >= 5/eps is a good choice. By the line above: "
-            + ("holds." if (first or math.inf) <= 5 else "does NOT hold."),
-            "The paper's rounds are unbounded and what they cost depends on the private utilities: its Theorem 3 is no",
-            "guarantee. The filtered column is one; permute-and-flip is better at every budget.",
-            "The paper states neither the granularity nor the start; u0 = 0 is used. With other granularities,",
-            f"{_OTHERS[0]:g} to {_OTHERS[-1]:g}, fidelity at k*eps = 10 is {min(others):.2f} to {max(others):.2f}.",
-        ),
+        _verdicts(by_level, blind, others, repeats),
+    )
+
+
+def _verdicts(by_level: Mapping[float, float], blind: float, others: Sequence[float], repeats: int) -> tuple[str, ...]:
+    """What the paper says of Figure 3, and whether it holds here."""
+    first = next((ke for ke, value in by_level.items() if value >= 0.95), None)
+    at_ten = by_level.get(10.0, math.nan)
+    low = by_level.get(0.5, math.nan)
+    return (
+        f"Fidelity after 5 rounds and at the end ({repeats} runs), mean and spread of 8 runs as in the paper; cost",
+        "in units of eps (a pass 1, a fail 1/2), mean and 90 % quantile; then, with that mean cost as declared",
+        "budget B: the filtered algorithm, one sparse vector, permute-and-flip.",
+        f"Paper: at k*eps = 0.5 a reasonable fidelity is unlikely. Here {low:.2f} (a blind guess: {blind:.2f}): "
+        + ("holds." if low < 0.75 else "does NOT hold."),
+        f"Paper: at k*eps = 5 or 10 fidelity is stable and goes to 1 rapidly. Here {at_ten:.2f} at 10: "
+        + ("holds" if at_ten > 0.95 else "does NOT hold")
+        + (f"; 0.95 takes k*eps = {first:g}." if first else "; 0.95 is not reached."),
+        "Paper: k >= 5/eps is a good choice. By the line above: "
+        + ("holds." if (first or math.inf) <= 5 else "does NOT hold."),
+        "The paper's rounds are unbounded and what they cost depends on the private utilities: its Theorem 3 is no",
+        "guarantee. The filtered column is one; permute-and-flip is better at every budget.",
+        "The paper states neither the granularity nor the start; u0 = 0 is used. With other granularities,",
+        f"{_OTHERS[0]:g} to {_OTHERS[-1]:g}, fidelity at k*eps = 10 is {min(others):.2f} to {max(others):.2f}.",
     )
 
 

@@ -20,16 +20,15 @@ from scipy.optimize import brentq
 from threadpoolctl import threadpool_limits
 
 from dptune import _validate
+from dptune._typing import Array, Floats, Indices
 from dptune.accounting.voting import calibrate_vote, continuous_vote, votes_sigma
 from dptune.federated.errors import MissingExtra
 from dptune.federated.local import dirichlet_partition, iid_partition, paper_candidates
 from dptune.reproductions import _hype_baselines as baselines
-from dptune.reproductions._hype_linear import Floats, Labels, LinearBank
+from dptune.reproductions._hype_linear import LinearBank
 from dptune.reproductions.table import Table
 
 __all__ = ["hype_fig2", "hype_fig4", "hype_scales"]
-
-Scores = npt.NDArray[np.float64]
 
 
 def hype_fig2(
@@ -75,7 +74,7 @@ def _tallies(
     clients: int,
     votes: Sequence[int],
     repetitions: int,
-) -> Iterator[dict[int, npt.NDArray[np.float64]]]:
+) -> Iterator[dict[int, Array]]:
     """Draw the losses of a few repetitions at a time; count votes by comparing with each client's k-th smallest."""
     left = repetitions
     while left:
@@ -96,9 +95,9 @@ class _Task:
     """A public benchmark, ready for linear models."""
 
     x: Floats
-    y: Labels
+    y: Indices
     x_test: Floats
-    y_test: Labels
+    y_test: Indices
     classes: int
 
 
@@ -139,8 +138,8 @@ def hype_fig4(
 
 
 def _reached(
-    local: Scores,
-    final: Scores,
+    local: Array,
+    final: Array,
     epsilons: Sequence[float],
     rivals_at: float,
     votes: int,
@@ -197,16 +196,14 @@ def _task(name: str) -> _Task:
     return _Task(shrink(train.x), train.y, shrink(test.x), test.y, train.classes)
 
 
-def _parts(task: _Task, partition: str, clients: int, rng: np.random.Generator) -> list[Labels]:
+def _parts(task: _Task, partition: str, clients: int, rng: np.random.Generator) -> list[Indices]:
     kind, _, value = partition.partition(" ")
     if kind == "iid":
         return iid_partition(len(task.y), clients, rng)
     return dirichlet_partition(task.y, clients, float(value), rng, least=10)
 
 
-def _local(
-    bank: LinearBank, task: _Task, part: Labels, epochs: int, rng: np.random.Generator
-) -> npt.NDArray[np.float64]:
+def _local(bank: LinearBank, task: _Task, part: Indices, epochs: int, rng: np.random.Generator) -> Array:
     """One client's validation accuracies, one per candidate."""
     order = rng.permutation(part)
     held, kept = order[: max(1, len(order) // 5)], order[max(1, len(order) // 5) :]
@@ -214,9 +211,7 @@ def _local(
     return bank.accuracy(weights, task.x[held], task.y[held])
 
 
-def _federated(
-    bank: LinearBank, task: _Task, parts: Sequence[Labels], rounds: int, rng: np.random.Generator
-) -> npt.NDArray[np.float64]:
+def _federated(bank: LinearBank, task: _Task, parts: Sequence[Indices], rounds: int, rng: np.random.Generator) -> Array:
     """Test accuracy of federated averaging, one per candidate."""
     weights = bank.start()
     records = sum(len(part) for part in parts)

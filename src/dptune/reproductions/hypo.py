@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune.accounting import Binomial, DpSgd, Geometric, select, select_adaptive
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.methods import Adaptive, Budget
@@ -31,7 +31,6 @@ from dptune.spaces import Candidates, Float, Space
 
 __all__ = ["mnist_sim"]
 
-Array = NDArray[np.float64]
 
 GRID = Space(lr=Float(1e-4, 10, log=True), clip=Float(0.3, 6)).grid(lr=16, clip=20)
 _RECORDS, _BATCH, _EPOCHS = 60_000, 256, 4
@@ -42,6 +41,7 @@ _PAPER = {0.01: (0.943, 0.940), 0.02: (0.937, 0.935), 0.025: (0.934, 0.932), 0.0
 
 
 def _say(text: str) -> None:
+    """Progress for nobody."""
     del text
 
 
@@ -72,7 +72,6 @@ def _pooled(x: Any) -> Any:
 
 def landscape(noise: float, candidates: Candidates = GRID, steps: int = _STEPS) -> Array:
     """The test accuracy of one private training for every candidate."""
-    from dptune.randomness import Randomness  # noqa: PLC0415 - slow imports
     from dptune.training import DpSgdTrainer, Settings, load, softmax  # noqa: PLC0415 - slow imports
 
     split = load("mnist")
@@ -117,7 +116,7 @@ def _prefix_winners(actual: Array, rng: np.random.Generator, scores: Array | Non
 
 
 def adaptive_curves(values: Array, plan: StoppingPlan, most: int, repeats: int) -> Array:
-    """The same for every run of the package's own adaptive search: one row for each."""
+    """Actual accuracy of the best of the first T runs of the package's own adaptive search: one row for each search."""
     rng = np.random.default_rng(1)
     place = {(item["lr"], item["clip"]): i for i, item in enumerate(GRID.items)}
     fixed = replace(plan, tuning=replace(plan.tuning, runs=Binomial(most, 1.0)))
@@ -144,6 +143,72 @@ def _aggregate(curve: Array, gamma: float) -> float:
     return float(weights @ curve)
 
 
+def _least_noise(adaptive: bool, mean: float, budget: Budget) -> float:
+    """The smallest noise multiplier at which the whole selection fits the budget."""
+
+    def whole(noise: float) -> Any:
+        base, law = DpSgd(_RATE, noise, _STEPS), Geometric(mean)
+        return select_adaptive(base, law, _DENSITY) if adaptive else select(base, law)
+
+    return calibrate_noise(whole, budget.epsilon, budget.delta, tolerance=1e-3)
+
+
+@dataclass(frozen=True)
+class _Simulated:
+    """Landscapes at two ends of the noise, and the searches over them; between the ends everything is interpolated."""
+
+    ends: tuple[float, float]
+    values: list[Array]
+    searched: list[Array]
+    uniform: list[Array]
+
+    def error_at(self, gamma: float) -> float:
+        """The larger standard error of the two landscapes, of the average over the law of runs."""
+        each = [np.array([_aggregate(row, gamma) for row in curves]) for curves in self.searched]
+        return max(float(one.std(ddof=1)) / math.sqrt(len(one)) for one in each)
+
+    def between(self, curves: Sequence[Array], noise: float, length: int, gamma: float) -> float:
+        """The average over the law of runs at a noise between the ends, runs beyond ``length`` counted as the last."""
+        low, high = self.ends
+        share = 0.0 if high == low else (noise - low) / (high - low)
+        return _aggregate(((1 - share) * curves[0] + share * curves[1])[:length], gamma)
+
+    def row(self, gamma: float, noises: tuple[float, float, float], most: int) -> tuple[str | int | float, ...]:
+        """One row of the table: uniform, GP, and uniform with twice as many runs, each at its own noise."""
+        plain, bent, double = noises
+        paper = _PAPER.get(gamma)
+        adapted = [curves.mean(axis=0) for curves in self.searched]
+        one = self.between(self.uniform, plain, most, gamma)
+        two = self.between(adapted, bent, most, gamma)
+        more = self.between(self.uniform, double, 2 * most, gamma / 2)
+        said = f"{paper[0]:.3f} / {paper[1]:.3f}" if paper else "-"
+        return gamma, plain, bent, one, two, two - one, self.error_at(gamma), more, said
+
+
+def _simulate(
+    ends: tuple[float, float],
+    plan: StoppingPlan,
+    most: int,
+    repeats: int,
+    folder: Path | None,
+    progress: Callable[[str], None],
+    lay: Callable[[float], Array] | None,
+) -> _Simulated:
+    """Train (or take) both landscapes and search them, adaptively and uniformly."""
+    if lay is None:
+        with _workers(2) as pool:
+            progress(f"training 2 x {len(GRID)} cells of {_STEPS} steps (kept for the next time)")
+            home = folder or cache_folder()
+            values = [job.result() for job in [pool.submit(_cached, noise, home) for noise in ends]]
+            progress(f"2 x {repeats} adaptive searches of {most} runs")
+            searched = [job.result() for job in [pool.submit(adaptive_curves, v, plan, most, repeats) for v in values]]
+    else:
+        values = [lay(noise) for noise in ends]
+        searched = [adaptive_curves(v, plan, most, repeats) for v in values]
+    rng = np.random.default_rng(0)
+    return _Simulated(ends, values, searched, [uniform_curve(v, 2 * most, 10_000, rng) for v in values])
+
+
 def mnist_sim(
     *,
     gammas: Sequence[float] = (0.01, 0.02, 0.025, 0.03, 0.05, 0.1),
@@ -159,70 +224,44 @@ def mnist_sim(
 
     ``lay`` gives a landscape for a noise multiplier (by default trained once and cached).
     """
-    rng = np.random.default_rng(0)
     budget = Budget(epsilon, delta)
-
-    def least(adaptive: bool, mean: float) -> float:
-        def whole(noise: float) -> Any:
-            base = DpSgd(_RATE, noise, _STEPS)
-            law = Geometric(mean)
-            return select_adaptive(base, law, _DENSITY) if adaptive else select(base, law)
-
-        return calibrate_noise(whole, epsilon, delta, tolerance=1e-3)
-
-    noises = {g: (least(False, 1 / g), least(True, 1 / g), least(False, 2 / g)) for g in gammas}
+    noises = {
+        g: (
+            _least_noise(False, 1 / g, budget),
+            _least_noise(True, 1 / g, budget),
+            _least_noise(False, 2 / g, budget),
+        )
+        for g in gammas
+    }
     low, high = min(min(n) for n in noises.values()), max(max(n) for n in noises.values())
-    # Landscapes at the two ends; between them everything is interpolated.
-    ends = [round(low, 3), round(high, 3)]
     plan = Adaptive(GRID, Geometric(1 / max(gammas)), density=_DENSITY, tau=0.1, beta=1.0).plan(budget, _Priced())
-    if lay is None:
-        with _workers(2) as pool:
-            progress(f"training 2 x {len(GRID)} cells of {_STEPS} steps (kept for the next time)")
-            home = folder or cache_folder()
-            values = [job.result() for job in [pool.submit(_cached, noise, home) for noise in ends]]
-            progress(f"2 x {repeats} adaptive searches of {most} runs")
-            searched = [job.result() for job in [pool.submit(adaptive_curves, v, plan, most, repeats) for v in values]]
-    else:
-        values = [lay(noise) for noise in ends]
-        searched = [adaptive_curves(v, plan, most, repeats) for v in values]
-    uniform = [uniform_curve(v, 2 * most, 10_000, rng) for v in values]
-    adapted = [curves.mean(axis=0) for curves in searched]
-
-    def error_at(gamma: float) -> float:
-        """The larger standard error of the two landscapes, of the average over the law of runs."""
-        each = [np.array([_aggregate(row, gamma) for row in curves]) for curves in searched]
-        return max(float(one.std(ddof=1)) / math.sqrt(repeats) for one in each)
-
-    def between(curves: Sequence[Array], noise: float, length: int, gamma: float) -> float:
-        share = 0.0 if ends[1] == ends[0] else (noise - ends[0]) / (ends[1] - ends[0])
-        return _aggregate(((1 - share) * curves[0] + share * curves[1])[:length], gamma)
-
-    rows: list[tuple[str | int | float, ...]] = []
-    for g in gammas:
-        plain, bent, double = noises[g]
-        paper = _PAPER.get(g)
-        one = between(uniform, plain, most, g)
-        two = between(adapted, bent, most, g)
-        more = between(uniform, double, 2 * most, g / 2)
-        said = f"{paper[0]:.3f} / {paper[1]:.3f}" if paper else "-"
-        rows.append((g, plain, bent, one, two, two - one, error_at(g), more, said))
-    gains = [float(row[5]) for row in rows]
-    doubled = [float(row[7]) - float(row[4]) for row in rows]
-    wins = sum(float(row[5]) > 2 * float(row[6]) for row in rows)
-    losses = sum(float(row[5]) < -2 * float(row[6]) for row in rows)
+    simulated = _simulate((round(low, 3), round(high, 3)), plan, most, repeats, folder, progress, lay)
+    rows = [simulated.row(g, noises[g], most) for g in gammas]
     return Table(
         f"DP-HyPO, MNIST simulation: accuracy of the released cell of 320, total ({epsilon:g}, {delta:g})",
         ("gamma", "noise unif", "noise GP", "uniform", "GP", "GP gain", "error", "unif x2", "paper GP/unif"),
         rows,
-        (
-            f"Landscapes: best cell {values[0].max():.3f} and median {np.median(values[0]):.3f} at noise {ends[0]}, "
-            f"{values[1].max():.3f} and {np.median(values[1]):.3f} at noise {ends[1]}; interpolated between.",
-            f"Error: standard error of the GP column ({repeats} searches; uniform: 10,000).",
-            f"Paper: GP beats uniform at every gamma. Here: better by two standard errors at {wins} of {len(gains)}, "
-            f"worse at {losses}: " + ("holds." if wins == len(gains) else "NOT shown at every gamma."),
-            f"Twice as many uniform runs at the same total, minus GP: {min(doubled):+.4f} to {max(doubled):+.4f}.",
-            f"Differences: softmax regression on 14 x 14 pixels, {_EPOCHS} epochs, one training per cell (paper: a",
-            "convolutional network, 10 epochs, five trainings); noise from this library's bounds (paper: .71 for GP,",
-            f".64 for uniform); gamma below .01 left out; runs beyond {most} counted as {most}.",
-        ),
+        _verdicts(simulated, rows, most, repeats),
+    )
+
+
+def _verdicts(
+    simulated: _Simulated, rows: Sequence[tuple[str | int | float, ...]], most: int, repeats: int
+) -> tuple[str, ...]:
+    """What the paper says, whether it holds here, and where this simulation differs."""
+    values, ends = simulated.values, simulated.ends
+    gains = [float(row[5]) for row in rows]
+    doubled = [float(row[7]) - float(row[4]) for row in rows]
+    wins = sum(float(row[5]) > 2 * float(row[6]) for row in rows)
+    losses = sum(float(row[5]) < -2 * float(row[6]) for row in rows)
+    return (
+        f"Landscapes: best cell {values[0].max():.3f} and median {np.median(values[0]):.3f} at noise {ends[0]}, "
+        f"{values[1].max():.3f} and {np.median(values[1]):.3f} at noise {ends[1]}; interpolated between.",
+        f"Error: standard error of the GP column ({repeats} searches; uniform: 10,000).",
+        f"Paper: GP beats uniform at every gamma. Here: better by two standard errors at {wins} of {len(gains)}, "
+        f"worse at {losses}: " + ("holds." if wins == len(gains) else "NOT shown at every gamma."),
+        f"Twice as many uniform runs at the same total, minus GP: {min(doubled):+.4f} to {max(doubled):+.4f}.",
+        f"Differences: softmax regression on 14 x 14 pixels, {_EPOCHS} epochs, one training per cell (paper: a",
+        "convolutional network, 10 epochs, five trainings); noise from this library's bounds (paper: .71 for GP,",
+        f".64 for uniform); gamma below .01 left out; runs beyond {most} counted as {most}.",
     )

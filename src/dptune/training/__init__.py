@@ -6,11 +6,13 @@ Training knows nothing of ledgers or selection; a trainer declares its cost and 
 from dptune.trainer import Fitted, Trainer, fit_many, trainer
 from dptune.training.datasets import Dataset, Split, load
 from dptune.training.dpsgd import Settings, descend
-from dptune.training.dpsgd_trainer import DpSgdTrainer, Holdout, TrainedModel
+from dptune.training.dpsgd_trainer import DpSgdTrainer
 from dptune.training.engines import engine_for
 from dptune.training.features import oriented_gradients
+from dptune.training.holdout import Holdout
 from dptune.training.models import Activation, Cnn, Mlp, softmax
 from dptune.training.optimizers import Adam, Constant, Cosine, Decay, Momentum, Sgd
+from dptune.training.trained_model import TrainedModel
 
 __all__ = [
     "Activation",

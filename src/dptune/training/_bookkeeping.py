@@ -86,14 +86,14 @@ def clipped_sum(module: nn.Module, x: Tensor, y: Tensor, clip: float) -> Tensor:
     """The sum over records of gradients clipped to norm ``clip``, flat, in the order of ``parameters()``."""
     layers = layers_of(module)
     if layers is None:
-        raise NotImplementedError("not a Sequential of known layers")
+        raise NotImplementedError("This is not a Sequential of known layers.")
     weighted: list[nn.Linear | nn.Conv2d] = []
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []
     for layer in layers:
         if isinstance(layer, nn.Linear | nn.Conv2d):
             if x.dim() != (2 if isinstance(layer, nn.Linear) else 4):
-                raise NotImplementedError("a dense layer over several places, or an image without channels")
+                raise NotImplementedError("There is a dense layer over several places, or an image without channels.")
             weighted.append(layer)
             inputs.append(x.detach())
             x = _apply(layer, x)

@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
-from numpy.typing import NDArray
 
+from dptune._typing import Floats, Indices
 from dptune.training._shares import VANISHED
 
 __all__ = ["CnnPass"]
 
-Floats = NDArray[np.floating[Any]]
-Indices = NDArray[np.int64]
 
 _RECORDS = 8
 _SIDE = 16  # of a plane

@@ -3,36 +3,31 @@
 Inputs, weights, activations and derivatives are rounded to whole numbers of about twenty bits, times a power of two
 that belongs to the record (or, for weights, to the layer). Products and sums of them stay below 2^53, so a matrix
 product in double precision is exact in whatever order it adds; what is not a product or a sum is an elementwise
-operation that IEEE 754 defines to the last bit, or a look into a table. A record's share is therefore bit for bit a
-function of that record and the parameters, its norm is at most the clip norm, and the sum of the shares is exact.
+operation that IEEE 754 defines to the last bit, or a look into a table (:mod:`_tables`). A record's share is therefore
+bit for bit a function of that record and the parameters, its norm is at most the clip norm, and the sum of the shares
+is exact.
 Nothing here may call a function whose last bits are the library's choice (exp, tanh, a sum of fractions) on records.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import AnyArray, Array, Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.training._shares import wrapped
+from dptune.training._tables import BITS, EXP_BITS, BoundedActivation, Exponents, softmax_minus_label
 from dptune.training.datasets import Dataset
-from dptune.training.models import Activation, Mlp
+from dptune.training.models import Mlp
 
 __all__ = ["FixedPoint"]
 
-Floats = NDArray[np.floating[Any]]
-Doubles = NDArray[np.float64]
-Indices = NDArray[np.int64]
-Exponents = NDArray[np.int32]
-
 _EXACT = 53  # all whole numbers up to 2^53 are doubles
-_BITS = 20  # of inputs, activations and derivatives
 _SHARE_BITS = 41  # a coordinate of a record's share is at most 2^41 steps,
 _RECORDS = 2 ** (_EXACT - _SHARE_BITS)  # so this many shares can be added in one product
 _MANY_RECORDS = 2 ** (62 - _SHARE_BITS)  # and this many in 64-bit integers, with room for rounding
@@ -45,7 +40,7 @@ _PREPARED = 256  # rows of the data at a time, inside the caches
 class _Block(NamedTuple):
     """Whole numbers (stack, unit, record) that stand for ``values * 2^unit``; one power for a record or a layer."""
 
-    values: Doubles
+    values: Array
     unit: Exponents
 
 
@@ -56,18 +51,18 @@ class FixedPoint:
         width = max(model.widths).bit_length()  # a sum has at most 2^width terms, the bias included
         if width > _WIDEST:
             raise InvalidInput(
-                f"exact sums need layers narrower than {2**_WIDEST}; this model has one of {max(model.widths)}. "
+                f"Exact sums need layers narrower than {2**_WIDEST}; this model has one of {max(model.widths)}. "
                 "Use fewer features, or fast noise."
             )
         self._model = model
-        self._act = None if model.nonlinearity.kind == "relu" else _Bounded.of(model.nonlinearity)
+        self._act = None if model.nonlinearity.kind == "relu" else BoundedActivation.of(model.nonlinearity)
         self._shapes = list(itertools.pairwise(model.widths))
-        self._bits = min(_BITS, (_EXACT - width) // 2)
+        self._bits = min(BITS, (_EXACT - width) // 2)
         self._weight_bits = _EXACT - width - self._bits
-        self._exp_bits = min(_EXP_BITS, _EXACT - width)  # the exponentials of all classes add up to at most 2^53
+        self._exp_bits = min(EXP_BITS, _EXACT - width)  # the exponentials of all classes add up to at most 2^53
         if self._act is not None and self._act.exponent > self._bits:
             raise InvalidInput(
-                f"exact sums with layers of {max(model.widths)} need activations of at most 2^{self._bits}; this one "
+                f"Exact sums with layers of {max(model.widths)} need activations of at most 2^{self._bits}; this one "
                 f"reaches 2^{self._act.exponent}. Use a smaller offset or scale."
             )
         self._x = np.empty((0, model.features + 1), np.float32)
@@ -115,7 +110,7 @@ class FixedPoint:
             self._add(weights, index, valid, clips, step, out)
             out *= np.ldexp(1.0, step)[:, None]
             return
-        total: NDArray[Any] = np.zeros(out.shape, np.int64)
+        total: AnyArray = np.zeros(out.shape, np.int64)
         part = np.empty(out.shape)
         for first in range(0, most, _RECORDS):
             some = slice(first, first + _RECORDS)
@@ -128,7 +123,7 @@ class FixedPoint:
             _to_lattice(total[row], int(step[row]), lattice if len(batch) > _RECORDS else 0.0, out[row])
 
     def _add(
-        self, weights: list[_Block], index: Indices, valid: Doubles, clips: Floats, step: Exponents, out: Floats
+        self, weights: list[_Block], index: Indices, valid: Array, clips: Floats, step: Exponents, out: Floats
     ) -> None:
         """Write into ``out`` sums of at most 4096 shares a row, counted in steps. Records come last everywhere."""
         inputs, last = self._forward(weights, index)
@@ -154,7 +149,7 @@ class FixedPoint:
             if len(inputs) < len(weights):
                 inputs.append(self._activate(raw, unit))
         raw *= np.ldexp(1.0, unit)[:, None]
-        _softmax_minus_label(raw, self._y[index], self._exp_bits)
+        softmax_minus_label(raw, self._y[index], self._exp_bits)
         return inputs, _round(raw, np.zeros_like(unit), 1.0, self._bits)
 
     def _backward(self, weights: list[_Block], inputs: list[_Block], last: _Block) -> list[_Block]:
@@ -171,7 +166,7 @@ class FixedPoint:
             deltas.append(_round(raw, unit, steepness, self._bits))
         return deltas[::-1]
 
-    def _activate(self, raw: Doubles, raw_unit: Exponents) -> _Block:
+    def _activate(self, raw: Array, raw_unit: Exponents) -> _Block:
         """The activations of ``raw * 2^raw_unit``, with the bias's input of one behind them."""
         stack, width, records = raw.shape
         hidden = np.empty((stack, width + 1, records))
@@ -200,7 +195,7 @@ class FixedPoint:
             start = end
         return views
 
-    def _gather(self, index: Indices) -> Doubles:
+    def _gather(self, index: Indices) -> Array:
         """The inputs (stack, feature, record) of the records at ``index``; later calls reuse the memory."""
         width = self._x.shape[1]
         if self._rows.size < index.size * width:
@@ -211,62 +206,6 @@ class FixedPoint:
         np.take(self._x, index.ravel(), axis=0, out=rows, mode="clip")
         np.copyto(wide, rows.reshape(wide.shape))
         return wide.transpose(0, 2, 1)
-
-
-class _Bounded:
-    """A tempered sigmoid by interpolation in a table: the same bits for the same argument, wherever it stands."""
-
-    reach, cells = 32, 256  # the sigmoid's argument lies in [-32, 32]; cells of a unit
-
-    def __init__(self, activation: Activation) -> None:
-        scale, temperature, offset = activation.scale, activation.temperature, activation.offset
-        if max(scale, temperature, 1.0 / scale, 1.0 / temperature, abs(offset)) > 2.0**_BITS:
-            raise InvalidInput(
-                f"exact sums need an activation with scale and temperature between 2^-{_BITS} and 2^{_BITS} and an "
-                f"offset of at most 2^{_BITS}; got {scale:g}, {temperature:g} and {offset:g}."
-            )
-        self._scale, self._temperature, self._offset = scale, temperature, offset
-        part, exponent = math.frexp(max(1.0, abs(offset), abs(scale - offset)))
-        self.exponent = exponent - 1 if part == 0.5 else exponent  # activations are at most 2^exponent
-        self.steepness = temperature / scale
-
-    @classmethod
-    @functools.cache
-    def of(cls, activation: Activation) -> _Bounded:
-        """One table for every engine."""
-        return cls(activation)
-
-    @functools.cached_property
-    def _table(self) -> tuple[Doubles, Doubles]:
-        """Values at the cells' left ends, and how much they rise inside; without the power of two."""
-        y = np.arange(-self.reach * self.cells, self.reach * self.cells + 2) / self.cells
-        values = 0.5 * self._scale * np.tanh(0.5 * y) + (0.5 * self._scale - self._offset)
-        return values[:-1], np.diff(values)
-
-    def one(self, bits: int) -> float:
-        """The number that stands for an input of one."""
-        return math.ldexp(1.0, bits - self.exponent)
-
-    def apply(self, raw: Doubles, raw_unit: Exponents, bits: int, out: Doubles) -> None:
-        """Write the activations of ``raw * 2^raw_unit`` into ``out``; ``raw`` is overwritten."""
-        values, rises = self._table
-        middle = float(self.reach * self.cells)
-        raw *= np.ldexp(self._temperature * self.cells, raw_unit)[:, None]
-        np.clip(raw, -middle, middle, out=raw)
-        raw += middle
-        cell = np.floor(raw)
-        raw -= cell
-        place = cell.astype(np.intp)
-        raw *= rises[place]
-        raw += values[place]
-        raw *= self.one(bits)
-        np.rint(raw, out=out)
-
-    def slope(self, hidden: Doubles, bits: int) -> Doubles:
-        """The derivative from the activation, up to the factors ``steepness`` and twice the power of two."""
-        one = self.one(bits)
-        slope: Doubles = (hidden + self._offset * one) * ((self._scale - self._offset) * one - hidden)
-        return slope
 
 
 def _public(layer: Floats, bits: int) -> _Block:
@@ -283,7 +222,7 @@ def _public(layer: Floats, bits: int) -> _Block:
     return _Block(np.rint(values, out=values), (exponent - bits)[:, None])
 
 
-def _round(raw: Doubles, raw_unit: Exponents, factor: float, bits: int) -> _Block:
+def _round(raw: Array, raw_unit: Exponents, factor: float, bits: int) -> _Block:
     """``raw * factor * 2^raw_unit`` in whole numbers, each record with its own unit; in place."""
     top = np.maximum(raw.max(axis=1), -raw.min(axis=1)) * factor
     exponent = np.where(top > 0.0, np.frexp(top)[1] + raw_unit, 0)
@@ -296,43 +235,13 @@ def _round(raw: Doubles, raw_unit: Exponents, factor: float, bits: int) -> _Bloc
     return _Block(raw, unit)
 
 
-def _square(values: Doubles) -> Doubles:
+def _square(values: Array) -> Array:
     """Square norms (stack, record): whole numbers up to 2^53, exact in any order."""
-    square: Doubles = np.einsum("skn,skn->sn", values, values)
+    square: Array = np.einsum("skn,skn->sn", values, values)
     return square
 
 
-_EXP_REACH, _EXP_CELLS, _EXP_BITS = 32, 1024, 40
-
-
-@functools.cache
-def _exponentials(bits: int) -> tuple[Doubles, Doubles]:
-    values = 2.0**bits * np.exp(np.arange(-_EXP_REACH * _EXP_CELLS, 2) / _EXP_CELLS)
-    return values[:-1], np.diff(values)
-
-
-def _softmax_minus_label(logits: Doubles, labels: Indices, bits: int) -> None:
-    """Turn logits (stack, class, record) into the derivative of the cross-entropy, in place."""
-    stack, classes, records = logits.shape
-    values, rises = _exponentials(bits)
-    logits -= logits.max(axis=1, keepdims=True)
-    logits *= _EXP_CELLS
-    logits += _EXP_REACH * _EXP_CELLS
-    np.maximum(logits, 0.0, out=logits)
-    cell = np.floor(logits)
-    logits -= cell
-    place = cell.astype(np.intp)
-    logits *= rises[place]
-    logits += values[place]
-    np.rint(logits, out=logits)  # whole numbers up to 2^bits, so the sum is exact
-    logits /= logits.sum(axis=1, keepdims=True)
-    rows = np.arange(stack)[:, None] * classes + labels
-    rows *= records
-    rows += np.arange(records)
-    logits.reshape(-1)[rows.ravel()] -= 1.0
-
-
-def _to_lattice(total: NDArray[Any], step: int, lattice: float, out: Floats) -> None:
+def _to_lattice(total: AnyArray, step: int, lattice: float, out: Floats) -> None:
     """Round ``total * 2^step`` to the nearest multiples of ``lattice``: a power of two above 2^step, or 0 for none."""
     if lattice == 0.0:
         out[:] = np.ldexp(total.astype(np.float64), step)

@@ -10,8 +10,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Floats
 from dptune.training.models import Activation
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "times_slope",
 ]
 
-Floats = NDArray[np.floating[Any]]
 
 # Bytes of a cache line.
 _LINE = 64

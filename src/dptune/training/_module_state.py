@@ -92,12 +92,12 @@ def _fixed(value: Any) -> bool:
 def refuse_hooks(module: nn.Module) -> None:
     """Refuse hooks of a module's parts and parameters and of all modules: they see, and may mix, whole batches."""
     found = [
-        f"layer '{name}' ({type(part).__name__})"
+        f"Layer '{name}' ({type(part).__name__})"
         for name, part in module.named_modules()
         if any(getattr(part, kind, None) for kind in _HOOKS)
     ]
-    found += [f"parameter '{name}'" for name, p in module.named_parameters() if p._backward_hooks]
-    found += ["torch, for all modules," for kind in _HOOKS if getattr(torch_modules, f"_global{kind}", None)]
+    found += [f"Parameter '{name}'" for name, p in module.named_parameters() if p._backward_hooks]
+    found += ["Torch, for all modules," for kind in _HOOKS if getattr(torch_modules, f"_global{kind}", None)]
     if found:
         raise InvalidInput(
             f"{found[0]} has a hook, which is called with whole batches and may mix their records. Remove it, or write "

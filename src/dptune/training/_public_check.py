@@ -21,8 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dptune._generators import kept
 from dptune.errors import InvalidInput
+from dptune.training._module_state import refuse_hooks
 
-__all__ = ["MIXES", "Unchanged", "draws", "odd_rows", "rows_for", "steady"]
+__all__ = ["MIXES", "Unchanged", "draws", "odd_rows", "refuse_layers", "rows_for", "steady"]
 
 MIXES = (
     "{} gives other results for a batch than for its records one at a time: some layer mixes records or "
@@ -40,6 +41,24 @@ _ROWS = 8
 _DEPTH = 6
 _SIZES = (0.0, 1e-6, 1.0, 300.0, 1e6)
 _TOLERANCE = 1e-3
+
+
+def refuse_layers(module: nn.Module) -> None:
+    """Refuse what is not a module, has a hook, a layer that looks at the whole batch, or nothing to train."""
+    if not isinstance(module, nn.Module):
+        raise InvalidInput(f"A model must be a description (Mlp, Cnn) or a torch module; got {type(module).__name__}.")
+    refuse_hooks(module)
+    for name, layer in module.named_modules():
+        batch = isinstance(layer, nn.modules.batchnorm._BatchNorm)
+        tracking = isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats
+        if batch or tracking:
+            raise InvalidInput(
+                f"Layer '{name}' is {type(layer).__name__}: its output for one record depends on the others "
+                "in the batch, so clipping one record's gradient would not bound its influence. "
+                "Use GroupNorm or LayerNorm."
+            )
+    if not any(p.requires_grad for p in module.parameters()):
+        raise InvalidInput("The module has no trainable parameters. Set requires_grad on those to train.")
 
 
 def rows_for(features: int, classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

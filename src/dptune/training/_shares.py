@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from dptune._typing import AnyArray, Array, Floats, Indices
 
 __all__ = ["VANISHED", "add_share", "total_steps", "wrapped"]
 
-Floats = NDArray[np.floating[Any]]
-Doubles = NDArray[np.float64]
 
 # More than what a sum of up to 2^16 squares in single precision may lose to numbers too small for it. A layer's norm is
 # a product of two such sums: the other factor may be so large that what vanished in this one exceeds the clip norm.
@@ -27,13 +25,13 @@ _HALF = 2**52
 _SMALL = 200  # gradients below 2^-200 are shorter than any clip norm and any lattice
 
 
-def wrapped(steps: NDArray[Any]) -> Doubles:
+def wrapped(steps: AnyArray) -> Array:
     """Whole numbers modulo 2^53, between -2^52 and 2^52: noise can be added to them exactly."""
-    within: Doubles = ((steps + _HALF) % (2 * _HALF) - _HALF).astype(np.float64)
+    within: Array = ((steps + _HALF) % (2 * _HALF) - _HALF).astype(np.float64)
     return within
 
 
-def total_steps(batch: NDArray[np.int64], add: Callable[[NDArray[np.int64]], Doubles]) -> Doubles:
+def total_steps(batch: Indices, add: Callable[[Indices], Array]) -> Array:
     """The sum of a batch in lattice steps; ``add`` sums the shares of some of its records."""
     if len(batch) <= _PART:
         return add(batch)
@@ -43,7 +41,7 @@ def total_steps(batch: NDArray[np.int64], add: Callable[[NDArray[np.int64]], Dou
     return wrapped(total)
 
 
-def add_share(steps: Doubles, gradient: Floats, clip: float, lattice: float) -> None:
+def add_share(steps: Array, gradient: Floats, clip: float, lattice: float) -> None:
     """Add one record's gradient, clipped to norm ``clip`` and rounded, to ``steps``, which counts in lattice steps.
 
     ``gradient`` is overwritten. One that is not finite contributes nothing.

@@ -1,24 +1,22 @@
 """The Adult census rows as numbers: one column per published category, continuous columns over public ranges.
 
 Categories come from ``adult.names``, ranges from the published codebook; the rows themselves decide nothing: a value
-that the codebook does not list becomes zeros, what should be a number and is none becomes zero, a number outside of its
-range is cut, and a line that has not 15 fields is no record. No line is refused, and none is quoted.
+that the codebook does not list becomes zeros, what should be a number and is not becomes zero, a number outside of its
+range is cut, and a line without 15 fields is not a record. No line is refused, and none is quoted.
 """
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Floats, Indices
 from dptune.errors import InvalidInput
 
 __all__ = ["adult", "columns"]
 
-Floats = NDArray[np.floating[Any]]
 
 # Largest values that the published description allows; gains and losses enter as logarithms.
 _RANGES = {
@@ -47,7 +45,7 @@ def columns(names: Path) -> list[tuple[str, list[str]]]:
     return found
 
 
-def adult(rows: Path, names: Path) -> tuple[Floats, NDArray[np.int64]]:
+def adult(rows: Path, names: Path) -> tuple[Floats, Indices]:
     """Features in [0, 1] and labels (1 for an income above 50K) of one of the two Adult files."""
     layout = columns(names)
     places: list[dict[str, int]] = []

@@ -1,7 +1,7 @@
 """Film reviews as hashed bags of words: a public hash decides the column, so no vocabulary is learnt.
 
 Each review is treated on its own: words are lower-cased, hashed to a signed bucket, damped by a square root
-and scaled to unit length. A line that has not the four fields of a review is no record; no line is refused or quoted.
+and scaled to unit length. A line without the four fields of a review is not a record; no line is refused or quoted.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ import re
 import zlib
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptune import _validate
+from dptune._typing import Floats, Indices
 
 __all__ = ["hashed_words", "reviews"]
 
-Floats = NDArray[np.floating[Any]]
 
 _WORD = re.compile(r"[a-z']+")
 
@@ -35,7 +33,7 @@ def hashed_words(text: str, buckets: int) -> Floats:
     return vector / np.float32(length) if length > 0 else vector
 
 
-def reviews(path: Path, buckets: int) -> tuple[Floats, NDArray[np.int64]]:
+def reviews(path: Path, buckets: int) -> tuple[Floats, Indices]:
     """Features and labels (1 for a positive review) of one of the two IMDB files."""
     _validate.integer("buckets", buckets, 2)
     features, labels = [], []

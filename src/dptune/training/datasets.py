@@ -26,7 +26,18 @@ _PUBLIC = (False, True)  # training parts are treated as private
 
 
 class Split(NamedTuple):
-    """A data set's published parts: for training, treated as private, and for testing, public."""
+    """A data set's published parts.
+
+    Args:
+        train: Records for training, treated as private.
+        test: Records for testing, public.
+
+    Example:
+        >>> from dptune.training import load
+        >>> split = load("digits")
+        >>> split.train.public, split.test.public
+        (False, True)
+    """
 
     train: Dataset
     test: Dataset
@@ -37,7 +48,7 @@ def data_root() -> Path:
     root = os.environ.get("DPTUNE_DATA", "")
     if not root:
         raise InvalidInput(
-            "the environment variable DPTUNE_DATA is not set. Point it to a folder with mnist/, "
+            "The environment variable DPTUNE_DATA is not set. Point it to a folder with mnist/, "
             "fashion-mnist/, adult/ and imdb/ (see docs/training.md for the files in each)."
         )
     return Path(root)
@@ -46,7 +57,9 @@ def data_root() -> Path:
 def _open(folder: str, name: str) -> Path:
     path = data_root() / folder / name
     if not path.is_file():
-        raise InvalidInput(f"no file {path}. Put the original {name} into the folder {folder}/ of DPTUNE_DATA.")
+        raise InvalidInput(
+            f"There is no file {path}. Put the original {name} into the folder {folder}/ of DPTUNE_DATA."
+        )
     return path
 
 
@@ -110,10 +123,26 @@ def imdb(buckets: int = 1024) -> Split:
 
 
 def load(name: str) -> Split:
-    """A benchmark data set by name."""
+    """A benchmark data set by name.
+
+    Args:
+        name: "digits" (comes with scikit-learn), or "mnist", "fashion-mnist", "adult", "imdb" (files in the folder that
+            the environment variable ``DPTUNE_DATA`` names).
+
+    Returns:
+        Its training part, treated as private, and its public test part.
+
+    Raises:
+        InvalidInput: If there is no such data set, or a file is missing or not what it should be.
+
+    Example:
+        >>> from dptune.training import load
+        >>> len(load("digits").test)
+        359
+    """
     known = {"digits": digits, "mnist": mnist, "fashion-mnist": fashion_mnist, "adult": adult, "imdb": imdb}
     if name not in known:
-        raise InvalidInput(f"no data set called {name!r}. Choose one of {', '.join(known)}.")
+        raise InvalidInput(f"There is no data set called {name!r}. Choose one of {', '.join(known)}.")
     try:
         return known[name]()
     except InvalidInput:
@@ -121,5 +150,5 @@ def load(name: str) -> Split:
     except (OSError, EOFError, ValueError, zlib.error, struct.error) as error:
         # What the error says may quote a record.
         raise InvalidInput(
-            f"a file of {name} is cut off or not what it should be ({type(error).__name__}). Put the original there."
+            f"A file of {name} is cut off or not what it should be ({type(error).__name__}). Put the original there."
         ) from None

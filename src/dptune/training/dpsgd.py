@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptune import _validate
+from dptune._typing import Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training._layers import on_lines
@@ -24,9 +24,6 @@ from dptune.training.optimizers import Constant, Optimizer, Schedule, Sgd
 from dptune.training.sampling import PoissonSampler
 
 __all__ = ["CLIP_NORMS", "Engine", "ReleasesModules", "Settings", "SumsOnLattice", "descend"]
-
-Floats = NDArray[np.floating[Any]]
-Indices = NDArray[np.int64]
 
 
 # Below this, sums on the lattice of secure noise would leave the whole numbers that are exact.
@@ -39,7 +36,13 @@ CLIP_NORMS = (2.0**-40, 2.0**40)
 
 
 class Engine(Protocol):
-    """Computes clipped gradient sums; knows nothing of sampling, noise or optimisers."""
+    """Computes clipped gradient sums; knows nothing of sampling, noise or optimisers.
+
+    The guarantee rests on what an implementer does here. The sum of a batch is the sum of shares, and a record's share
+    depends on that record and the parameters alone, with a norm of at most the clip norm, also for records that
+    overflow (their share is zero). Nothing may depend on the number of records, no warning and no error on one of them.
+    An engine keeps the arrays it is bound to, writes to ``out`` only, and need not be thread-safe.
+    """
 
     dimension: int
     dtype: type[np.floating[Any]]
@@ -65,7 +68,11 @@ class SumsOnLattice(Protocol):
     def lattice_sums(
         self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
     ) -> bool:
-        """As ``clipped_sums``, each share rounded to ``lattices[s]``; False if it cannot, and ``out`` is then void."""
+        """Write into ``out[s]`` the exact sum over ``batches[s]`` of shares, each rounded to ``lattices[s]``.
+
+        A share is as in ``clipped_sums``, and a lattice of zero asks for no rounding. Returns False if the engine
+        cannot do it here; what it wrote into ``out`` is then not used.
+        """
 
 
 @runtime_checkable
@@ -78,10 +85,32 @@ class ReleasesModules(Protocol):
 
 @dataclass(frozen=True)
 class Settings:
-    """One DP-SGD run. ``batch_size`` is the public denominator, not a property of the data.
+    """Everything public about one DP-SGD run.
 
-    ``noise_multiplier`` zero trains without privacy; it has no cost and is meant for shards whose scores
-    alone are used by a low-sensitivity method.
+    A ``noise_multiplier`` of zero trains without privacy; it has no cost and is meant for shards whose scores alone are
+    used by a low-sensitivity method.
+
+    Args:
+        sampling_rate: The probability with which each record is in a batch, in (0, 1].
+        noise_multiplier: The deviation of the noise in units of ``clip_norm``.
+        steps: How many steps are taken.
+        clip_norm: The norm to which each record's gradient is scaled down.
+        learning_rate: The factor on the noised average gradient.
+        batch_size: The public denominator of that average, not a property of the data.
+        optimizer: What is done with the noised gradients.
+        schedule: A public factor on the learning rate.
+        secure: Whether sums are exact and noise is drawn on a lattice from a cryptographic stream.
+
+    Raises:
+        InvalidInput: If a figure is out of range.
+
+    Example:
+        >>> from dptune.training import Settings
+        >>> settings = Settings.from_batch(
+        ...     256, records=60000, noise_multiplier=1.1, steps=2344, clip_norm=1.0, learning_rate=0.5
+        ... )
+        >>> round(settings.sampling_rate, 6)
+        0.004267
     """
 
     sampling_rate: float
@@ -111,7 +140,19 @@ class Settings:
 
     @classmethod
     def from_batch(cls, batch_size: float, records: int, **others: Any) -> Settings:
-        """Settings whose rate is ``batch_size / records`` for a public number of records."""
+        """Settings whose rate is ``batch_size / records`` for a public number of records.
+
+        Args:
+            batch_size: The expected size of a batch, and the denominator.
+            records: The public number of records.
+            **others: The other fields.
+
+        Returns:
+            The settings.
+
+        Raises:
+            InvalidInput: If the batch would be larger than the data.
+        """
         _validate.integer("records", records, 1)
         _validate.real("batch_size", batch_size, 0.0, low_open=True)
         if batch_size > records:
@@ -130,15 +171,39 @@ def descend(
     start: Sequence[Floats] | None = None,
     parts: Sequence[Indices] | None = None,
 ) -> list[Floats]:
-    """Train one candidate per (settings, key) and return their flat parameters.
+    """Train one candidate for each pair of settings and key by DP-SGD.
 
-    The candidates share the number of steps, the optimiser, the schedule and ``secure``; everything else may
-    differ. ``start`` gives parameters to continue from (warm start); ``parts`` the records of each candidate, as if
-    it had been given ``data.take(part)``.
+    The candidates share the number of steps, the optimiser, the schedule and ``secure``; everything else may differ.
+
+    Args:
+        engine: What computes clipped sums, of the model to train.
+        data: The private records.
+        settings: One run for each candidate.
+        keys: The randomness of each candidate; all different.
+        start: Parameters to continue from (warm start); the engine's own first ones if left out.
+        parts: The places of each candidate's own records, as if it had been given ``data.take(part)``.
+
+    Returns:
+        The trained parameters of each candidate as one flat vector.
+
+    Raises:
+        InvalidInput: If keys repeat, the candidates cannot be stacked, or lengths do not fit.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.randomness import Randomness
+        >>> from dptune.training import Dataset, Settings, descend, engine_for, softmax
+        >>> data = Dataset(np.repeat([[1.0], [-1.0]], 50, axis=0), np.repeat([1, 0], 50), classes=2)
+        >>> settings = Settings(0.2, 1.0, steps=30, clip_norm=1.0, learning_rate=1.0, batch_size=20)
+        >>> (flat,) = descend(engine_for(softmax(1, 2)), data, [settings], [Randomness.rehearsal(0)])
+        >>> flat.shape, bool(flat[1] > flat[0])
+        ((4,), True)
     """
     _check(engine, settings, keys, start)
     if parts is not None and len(parts) != len(keys):
-        raise InvalidInput("every candidate needs its own part of the records, if parts are given.")
+        raise InvalidInput(
+            f"Every candidate needs its own part of the records, if 'parts' are given; got {len(parts)}."
+        )
     engine.bind(data)
     starts = [engine.start(key) for key in keys] if start is None else [np.array(s) for s in start]
     own = [None] * len(keys) if parts is None else parts
@@ -177,7 +242,7 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
         ]
     )
     if any(clip < _LEAST_LEFT * s.clip_norm for clip, s in zip(clips, settings, strict=True)):
-        raise InvalidInput("the noise lattice is wider than the clip norm. Lower 'noise_multiplier' or use fast noise.")
+        raise InvalidInput("The noise lattice is wider than the clip norm. Lower 'noise_multiplier' or use fast noise.")
     lattices = [SecureNoise.lattice(scale) for scale in scales]
     rates = np.array([[s.learning_rate] for s in settings])
     update = first.optimizer.start(parameters)
@@ -202,18 +267,20 @@ def _check(
     engine: Engine, settings: Sequence[Settings], keys: Sequence[Randomness], start: Sequence[Floats] | None
 ) -> None:
     if not settings or len(settings) != len(keys):
-        raise InvalidInput(f"every candidate needs its own key; got {len(settings)} settings and {len(keys)} keys.")
+        raise InvalidInput(f"Every candidate needs its own key; got {len(settings)} settings and {len(keys)} keys.")
     if len({key.secret() for key in keys}) != len(keys):
-        raise InvalidInput("two candidates share a run key, so their noise would not be independent. Use fresh keys.")
+        raise InvalidInput("Two candidates share a run key, so their noise would not be independent. Use fresh keys.")
     shared = [(s.steps, s.optimizer, s.schedule, s.secure) for s in settings]
     if any(other != shared[0] for other in shared):
-        raise InvalidInput("stacked candidates must share steps, optimizer, schedule and secure. Train them apart.")
+        raise InvalidInput("Stacked candidates must share steps, optimizer, schedule and secure. Train them apart.")
     if any(s.secure and 0.0 < s.noise_multiplier < _LEAST_SECURE for s in settings):
-        raise InvalidInput(f"secure noise needs a 'noise_multiplier' of at least {_LEAST_SECURE:g} (or none at all).")
+        raise InvalidInput(f"Secure noise needs a 'noise_multiplier' of at least {_LEAST_SECURE:g} (or none at all).")
     if any(s.secure for s in settings) and engine.dtype is not np.float64:
-        raise InvalidInput("secure noise needs an engine in double precision. Build it with double=True.")
+        raise InvalidInput("Secure noise needs an engine in double precision. Build it with double=True.")
     for vector in start or ():
         if vector.shape != (engine.dimension,):
-            raise InvalidInput(f"a warm start needs {engine.dimension} parameters; got {vector.shape}.")
+            raise InvalidInput(f"A warm start needs {engine.dimension} parameters; got {vector.shape}.")
     if start is not None and len(start) != len(keys):
-        raise InvalidInput("a warm start needs one vector per candidate.")
+        raise InvalidInput(
+            f"A warm start needs one vector of parameters for each candidate; got {len(start)} for {len(keys)}."
+        )

@@ -4,6 +4,7 @@ One object serves random stopping, subset tuning (warm starts), thresholds (shar
 differ in the records they pass. The score is accuracy on ``validation``, which the caller declares public, or
 a noised count on a private holdout whose cost is part of the declared one; an unnoised score on private
 records does not exist. With neither, a training has no score of its own (methods then hold back private records).
+The file is long because the trainer's contract is written at every method of it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dptune import _validate
+from dptune._typing import Floats
 from dptune.accounting import Cost, DpSgd, Gaussian, parallel
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
@@ -25,104 +25,53 @@ from dptune.randomness import Randomness, Rng, as_randomness
 from dptune.trainer import Fitted, Params
 from dptune.training.dpsgd import Engine, ReleasesModules, Settings, descend
 from dptune.training.engines import engine_for
+from dptune.training.holdout import Holdout
 from dptune.training.models import Cnn, Mlp
-from dptune.training.noise import SecureNoise, generator_of
+from dptune.training.noise import generator_of
+from dptune.training.trained_model import TrainedModel, parameters_of
 
-__all__ = ["DpSgdTrainer", "Holdout", "TrainedModel"]
+__all__ = ["DpSgdTrainer"]
 
-Floats = NDArray[np.floating[Any]]
-Indices = NDArray[np.int64]
 
 _ALIASES = {"lr": "learning_rate", "clip": "clip_norm"}
 _FIELDS = {field.name for field in dataclasses.fields(Settings)} - {"secure"}
 _MOST_STACKED = 16
-# A count is a whole number: it must be a point of the noise's lattice, or rounding would move it by more than a record.
-_MOST_COUNT_NOISE = 2.0**20
 _SMALL = 2**15  # parameters of models whose steps are so short that a stack may gain something
 
 
 @dataclass(frozen=True)
-class Holdout:
-    """Private validation: a coin sends each record to training or validation, the score is a noised count.
-
-    The score is ``correct / denominator + N(0, scale^2)``; ``denominator`` is a public constant, about the
-    expected number of held-out records. To a held-out record a run is a Gaussian mechanism with noise
-    multiplier ``scale * denominator``; to a training record the score is post-processing.
-    """
-
-    fraction: float
-    denominator: float
-    scale: float = 0.01
-
-    def __post_init__(self) -> None:
-        _validate.real("fraction", self.fraction, 0.0, 1.0, low_open=True, high_open=True)
-        _validate.real("denominator", self.denominator, 0.0, low_open=True)
-        _validate.real("scale", self.scale, 0.0, low_open=True)
-        if self.noise_multiplier >= _MOST_COUNT_NOISE:
-            raise InvalidInput(
-                f"'scale' times 'denominator' is {self.noise_multiplier:g}, but noise of {_MOST_COUNT_NOISE:g} or more "
-                "would live on a lattice wider than one record. Use a smaller 'scale'."
-            )
-
-    @property
-    def noise_multiplier(self) -> float:
-        """The noise of the count in units of its sensitivity."""
-        return self.scale * self.denominator
-
-    def places(self, records: int, key: Randomness) -> tuple[Indices, Indices]:
-        """Where the training and the validation records of one run are."""
-        held = key.child("holdout").generator().random(records) < self.fraction
-        return np.flatnonzero(~held), np.flatnonzero(held)
-
-    def split(self, data: Dataset, key: Randomness) -> tuple[Dataset, Dataset]:
-        """Training and validation records of one run."""
-        kept, held = self.places(len(data), key)
-        return data.take(kept), data.take(held)
-
-    def score(self, correct: int, key: Randomness) -> float:
-        """The noised score of one run."""
-        count = np.array([float(correct)])
-        SecureNoise(key.child("score"), 1).add(count, self.noise_multiplier, 0)
-        return float(count[0]) / self.denominator
-
-
-@dataclass(frozen=True, eq=False)
-class TrainedModel:
-    """A model description with its trained parameters, in the order of the engine that trained them.
-
-    ``judges_each_record_alone`` is a promise to those who count right answers on private records: the outputs for a row
-    are the same bits whatever rows it is given with, however many and in whatever order. Models without it are judged
-    one record at a time.
-    """
-
-    judges_each_record_alone: ClassVar[bool] = True
-
-    description: Mlp | Cnn
-    parameters: Floats
-    engine: str = "auto"
-
-    def logits(self, x: Floats) -> Floats:
-        """Outputs on the rows of ``x``."""
-        with np.errstate(all="ignore"):  # a diverged model predicts badly but predicts
-            return engine_for(self.description, engine=self.engine).logits(self.parameters, x)
-
-    def predict(self, x: Floats) -> NDArray[np.int64]:
-        """The most likely class of every row."""
-        labels: NDArray[np.int64] = np.argmax(self.logits(x), axis=1)
-        return labels
-
-    def accuracy(self, data: Dataset) -> float:
-        """The fraction of records classified correctly."""
-        return float(np.mean(self.predict(data.x) == data.y))
-
-
-@dataclass(frozen=True)
 class DpSgdTrainer:
-    """Trains ``model`` by DP-SGD; ``params`` override fields of ``settings`` (``lr`` and ``clip`` for short).
+    """Trains a model by DP-SGD; tuned parameters override fields of the settings (``lr`` and ``clip`` for short).
 
-    ``model`` is a description, or a function of the parameters that returns a ``torch.nn.Module``. At most one of
-    ``validation`` (public records) and ``holdout`` (private ones, noised and charged) is given; without both every
-    score is 0, for final trainings and for methods that are given ``validation=PrivateValidation(...)``.
+    At most one of ``validation`` and ``holdout`` is given. Without both every score is 0, for final trainings and for
+    methods that are given ``validation=PrivateValidation(...)``.
+
+    Args:
+        model: A description (``softmax``, ``Mlp``, ``Cnn``), or a function of the parameters that returns a
+            ``torch.nn.Module``, for every run a new one.
+        settings: The run where parameters say nothing else.
+        validation: Records that the caller declares public; the score is the accuracy on them.
+        holdout: Private validation; its noised score is part of the cost.
+        engine: Which engine computes gradients: "auto", "numpy", "torch" or "fused".
+
+    Raises:
+        InvalidInput: If both ``validation`` and ``holdout`` are given, or ``model`` is a module itself.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.randomness import Randomness
+        >>> from dptune.training import Dataset, DpSgdTrainer, Settings, softmax
+        >>> x = np.repeat([[1.0], [-1.0]], 50, axis=0)
+        >>> data = Dataset(x, np.repeat([1, 0], 50), classes=2)
+        >>> settings = Settings.from_batch(
+        ...     20, records=100, noise_multiplier=1.0, steps=30, clip_norm=1.0, learning_rate=1.0
+        ... )
+        >>> trainer = DpSgdTrainer(softmax(1, 2), settings)
+        >>> round(trainer.cost({}).epsilon(1e-5), 2)
+        7.93
+        >>> fitted = trainer.fit({"lr": 2.0}, data, Randomness.rehearsal(0))
+        >>> fitted.model.accuracy(data)
+        1.0
     """
 
     model: Mlp | Cnn | Callable[[Params], Any]
@@ -134,7 +83,7 @@ class DpSgdTrainer:
     def __post_init__(self) -> None:
         if self.validation is not None and self.holdout is not None:
             raise InvalidInput(
-                "give either 'validation' (a data set you declare public) or 'holdout' (private records, "
+                "Give either 'validation' (a data set you declare public) or 'holdout' (private records, "
                 "whose score is noised and charged), not both: a run has one score."
             )
         if not isinstance(self.model, Mlp | Cnn) and (is_module(self.model) or not callable(self.model)):
@@ -171,14 +120,14 @@ class DpSgdTrainer:
         unknown = sorted(set(named) - _FIELDS - set(free))
         if unknown:
             known = ", ".join(sorted(_FIELDS | set(_ALIASES)))
-            raise InvalidInput(f"unknown parameter {unknown[0]!r}. DP-SGD knows {known}.")
+            raise InvalidInput(f"DP-SGD has no parameter {unknown[0]!r}; it knows {known}.")
         return dataclasses.replace(self.settings, **{k: v for k, v in named.items() if k not in free})
 
     def cost(self, params: Params) -> Cost:
         """The cost of one run: DP-SGD for a training record, a Gaussian count for a held-out one."""
         settings = self.resolve(params)
         if settings.noise_multiplier == 0.0:
-            raise InvalidInput("training without noise has no finite cost. Set 'noise_multiplier' above zero.")
+            raise InvalidInput("Training without noise has no finite cost. Set 'noise_multiplier' above zero.")
         base = DpSgd(
             sampling_rate=settings.sampling_rate,
             noise_multiplier=settings.noise_multiplier,
@@ -189,7 +138,15 @@ class DpSgdTrainer:
         return parallel(base, Gaussian(self.holdout.noise_multiplier))
 
     def check(self, params: Params, data: object) -> None:
-        """Raise if the model cannot be trained on records of this kind; looks at no record, only at their shape."""
+        """Raise if the model cannot be trained on records of this kind; looks at no record, only at their shape.
+
+        Args:
+            params: The parameters of a run.
+            data: The records; only types and shapes are looked at.
+
+        Raises:
+            InvalidInput: If a parameter is unknown, or model, records and public validation do not fit together.
+        """
         settings = self.resolve(params)
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params, Randomness.fresh())
         engine = engine_for(model, double=settings.secure, engine=self.engine)
@@ -198,20 +155,43 @@ class DpSgdTrainer:
         features = data.x.shape[1]
         if self.validation is not None and self.validation.x.shape[1] != features:
             raise InvalidInput(
-                f"records have {features} features but those of 'validation' {self.validation.x.shape[1]}. Prepare "
+                f"Records have {features} features but those of 'validation' {self.validation.x.shape[1]}. Prepare "
                 "both in the same way."
             )
         blank = _blank(features, data.classes)
         descend(engine, blank, [dataclasses.replace(settings, steps=1, sampling_rate=1.0)], [Randomness.fresh()])
 
     def fit(self, params: Params, data: Dataset, rng: Rng, *, start: Floats | None = None) -> Fitted[Any]:
-        """Train once and score; ``start`` begins from given parameters, in the engine's order."""
+        """Train once and score.
+
+        Args:
+            params: Overrides of the settings, for example ``{"lr": 0.5, "clip": 1.0}``.
+            data: The private records.
+            rng: Where the run's batches, noise and first weights come from.
+            start: Parameters to begin from, in the engine's order; the model's own first ones if left out.
+
+        Returns:
+            The model and its score.
+        """
         starts = None if start is None else [start]
         return self.fit_many([params], data, [rng], starts=starts)[0]
 
     def fit_from(self, params: Params, data: Dataset, rng: Rng, start: Any) -> Fitted[Any]:
-        """Continue from a model that an earlier run returned (warm start)."""
-        return self.fit(params, data, rng, start=_parameters(start))
+        """Train once from a model that an earlier run returned (warm start).
+
+        Args:
+            params: Overrides of the settings.
+            data: The private records.
+            rng: Where the run's batches and noise come from.
+            start: The earlier run's model.
+
+        Returns:
+            The model and its score.
+
+        Raises:
+            InvalidInput: If ``start`` is not a model of a DP-SGD run.
+        """
+        return self.fit(params, data, rng, start=parameters_of(start))
 
     def fit_many(
         self,
@@ -221,9 +201,22 @@ class DpSgdTrainer:
         *,
         starts: Sequence[Floats] | None = None,
     ) -> list[Fitted[Any]]:
-        """Train several candidates, stacking those of equal shape where the engine can."""
+        """Train several candidates, stacking those of equal shape where the engine can.
+
+        Args:
+            params: The parameters of each candidate.
+            data: The private records, the same for all.
+            rngs: Randomness for each candidate of its own.
+            starts: Parameters to begin from, for each candidate; the model's own first ones if left out.
+
+        Returns:
+            A model and a score for each candidate, the same as if each had been trained alone up to rounding.
+
+        Raises:
+            InvalidInput: If there are not as many ``rngs`` (and ``starts``) as ``params``.
+        """
         if len(params) != len(rngs) or (starts is not None and len(starts) != len(params)):
-            raise InvalidInput("every candidate needs its own rng (and its own start, if starts are given).")
+            raise InvalidInput("Every candidate needs its own rng (and its own start, if starts are given).")
         keys = [as_randomness(rng) for rng in rngs]
         resolved = [self.resolve(one) for one in params]
         outcome: list[Fitted[Any] | None] = [None] * len(params)
@@ -304,17 +297,6 @@ class DpSgdTrainer:
 def _blank(features: int, classes: int) -> Dataset:
     """Two public records with the first and the last class: a model with fewer outputs fails on them."""
     return Dataset(np.zeros((2, features), np.float32), np.array([0, classes - 1]), classes, public=True)
-
-
-def _parameters(model: Any) -> Floats:
-    """The trained parameters of a model, in the order of the engine that trained it."""
-    if isinstance(model, TrainedModel):
-        return model.parameters
-    if not is_module(model):
-        raise InvalidInput(f"A DP-SGD run continues from a model that one returned; got {type(model).__name__}.")
-    from dptune.training.torch_engine import flat_parameters  # noqa: PLC0415 - optional dependency
-
-    return flat_parameters(model)
 
 
 def _shape(settings: Settings) -> Hashable:

@@ -18,7 +18,25 @@ __all__ = ["engine_for"]
 
 
 def engine_for(model: Any, *, double: bool = False, engine: str = "auto") -> Engine:
-    """An engine for a description, or for a ``torch.nn.Module``."""
+    """The engine that trains a model.
+
+    Args:
+        model: A description (``Mlp``, ``Cnn``), or a ``torch.nn.Module``.
+        double: Whether to compute in double precision, as secure noise needs it.
+        engine: "auto", or the engine by name: "numpy", "torch", "fused".
+
+    Returns:
+        A new engine, not yet bound to records.
+
+    Raises:
+        InvalidInput: If there is no such engine, it cannot train this model, or torch is needed and missing.
+
+    Example:
+        >>> from dptune.training import engine_for, softmax
+        >>> engine = engine_for(softmax(784, 10))
+        >>> engine.dimension
+        7850
+    """
     makers: dict[str, Callable[[], Engine]] = {
         "auto": lambda: _automatic(model, double),
         "numpy": lambda: _numpy(model, double),
@@ -26,7 +44,7 @@ def engine_for(model: Any, *, double: bool = False, engine: str = "auto") -> Eng
         "fused": lambda: FusedEngine(model, double=double),
     }
     if engine not in makers:
-        raise InvalidInput(f"no engine called {engine!r}. Choose one of {', '.join(makers)}.")
+        raise InvalidInput(f"There is no engine called {engine!r}. Choose one of {', '.join(makers)}.")
     return makers[engine]()
 
 
@@ -38,13 +56,14 @@ def _automatic(model: Any, double: bool) -> Engine:
 
 def _numpy(model: Any, double: bool) -> Engine:
     if not isinstance(model, Mlp):
-        raise InvalidInput(f"the numpy engine trains Mlp models, not {type(model).__name__}. Use engine='torch'.")
+        raise InvalidInput(f"The numpy engine trains Mlp models, not {type(model).__name__}. Use engine='torch'.")
     return NumpyEngine(model, double=double)
 
 
 def _torch(model: Any, double: bool) -> Engine:
     try:
-        from dptune.training.torch_engine import TorchEngine, build  # noqa: PLC0415 - optional dependency
+        from dptune.training.torch_engine import TorchEngine  # noqa: PLC0415 - optional dependency
+        from dptune.training.torch_models import build  # noqa: PLC0415 - optional dependency
     except ImportError as error:
         raise InvalidInput(
             f"{type(model).__name__} needs torch, which is not installed. Run: pip install 'dptune[torch]'."

@@ -9,17 +9,14 @@ private learner for MNIST-like images.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptune import _validate
+from dptune._typing import Floats
 from dptune.errors import InvalidInput
 
 __all__ = ["oriented_gradients"]
-
-Floats = NDArray[np.floating[Any]]
 
 
 def oriented_gradients(x: Floats, *, side: int = 28, cell: int = 4, bins: int = 9) -> Floats:
@@ -27,6 +24,24 @@ def oriented_gradients(x: Floats, *, side: int = 28, cell: int = 4, bins: int = 
 
     Each pixel's gradient votes for the two nearest of ``bins`` directions over the full circle, spread over
     the neighbouring cells; every record is scaled to unit length.
+
+    Args:
+        x: Images as flat rows of ``side * side`` pixels.
+        side: Pixels along an edge.
+        cell: Pixels along the edge of a cell; divides ``side``.
+        bins: How many directions are told apart.
+
+    Returns:
+        One row of features in [0, 1] for each image, in single precision.
+
+    Raises:
+        InvalidInput: If the rows are not images of this size, or cells do not fill them.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.training import oriented_gradients
+        >>> oriented_gradients(np.zeros((3, 784), np.float32)).shape
+        (3, 441)
     """
     _validate.integer("side", side, 2)
     _validate.integer("cell", cell, 1)
@@ -34,7 +49,9 @@ def oriented_gradients(x: Floats, *, side: int = 28, cell: int = 4, bins: int = 
     if side % cell:
         raise InvalidInput(f"'cell' must divide 'side'; got {cell} and {side}.")
     if x.ndim != 2 or x.shape[1] != side * side:
-        raise InvalidInput(f"expected rows of {side}x{side} pixels; got shape {x.shape}.")
+        raise InvalidInput(
+            f"'x' must hold rows of {side}x{side} pixels; got shape {x.shape}. Flatten each image to one row."
+        )
     spread = _spread(side, cell)
     features = np.zeros((len(x), (side // cell) ** 2 * bins), np.float32)
     with np.errstate(all="ignore"):  # about no record more than about another
@@ -44,7 +61,7 @@ def oriented_gradients(x: Floats, *, side: int = 28, cell: int = 4, bins: int = 
 
 
 def _spread(side: int, cell: int) -> Floats:
-    """Triangular weights of every pixel row for every cell."""
+    """The weight of every row of pixels for every row of cells: a triangle around the cell's centre."""
     centres = (np.arange(side // cell) + 0.5) * cell
     distance = np.abs(np.arange(side)[None, :] + 0.5 - centres[:, None])
     weights: Floats = np.maximum(0.0, 1.0 - distance / cell).astype(np.float32)
@@ -52,6 +69,7 @@ def _spread(side: int, cell: int) -> Floats:
 
 
 def _record(x: Floats, side: int, bins: int, spread: Floats) -> Floats:
+    """The features of one image."""
     image = x.reshape(side, side).astype(np.float32, order="C")
     down, right = np.zeros_like(image), np.zeros_like(image)
     down[1:-1] = image[2:] - image[:-2]

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array, Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training._cnn_numpy import CnnPass
@@ -27,8 +27,6 @@ from dptune.training.models import Cnn, dp_hypo_cnn
 
 __all__ = ["FusedEngine", "supports"]
 
-Floats = NDArray[np.floating[Any]]
-Indices = NDArray[np.int64]
 
 # (shape in torch's order, axes of the kernel's order, inputs of one unit)
 _LAYERS = [
@@ -96,14 +94,14 @@ class FusedEngine:
 
     def __init__(self, model: Cnn, *, double: bool = False, compiled: bool | None = None) -> None:
         if not supports(model):
-            raise InvalidInput("the fused engine trains dp_hypo_cnn() only. Use engine='torch'.")
+            raise InvalidInput("The fused engine trains dp_hypo_cnn() only. Use engine='torch'.")
         if compiled and kernel is None:
-            raise InvalidInput("the fused kernel is not compiled. Reinstall with a C compiler, or leave it to numpy.")
+            raise InvalidInput("The fused kernel is not compiled. Reinstall with a C compiler, or leave it to numpy.")
         self.compiled = kernel is not None if compiled is None else compiled
         if double and self.compiled and not _same_in_every_place():
             if compiled:
                 raise InvalidInput(
-                    "this build of the kernel rounds a record's gradient differently in different places of a batch, "
+                    "This build of the kernel rounds a record's gradient differently in different places of a batch, "
                     "so its sums are not exact. Rebuild it with gcc and its default options, or leave it to numpy."
                 )
             self.compiled = False
@@ -129,7 +127,7 @@ class FusedEngine:
         """Take the records that later calls refer to by index."""
         if data.x.shape[1] != 784 or data.classes != 10:
             raise InvalidInput(
-                f"the network takes 784 pixels and 10 classes; got {data.x.shape[1]} and {data.classes}."
+                f"The network takes 784 pixels and 10 classes; got {data.x.shape[1]} and {data.classes}. Use a Cnn."
             )
         if data is not self._data:
             self._data = data
@@ -151,8 +149,11 @@ class FusedEngine:
     def lattice_sums(
         self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
     ) -> bool:
-        """The same with every record's gradient rounded to multiples of ``lattices[s]`` (powers of two; zero for a sum
-        that is not rounded) and summed exactly; False if this engine cannot, which leaves ``out`` alone."""
+        """Write into ``out[s]`` the exact sum over ``batches[s]`` of clipped gradients, rounded to ``lattices[s]``.
+
+        Lattices are powers of two; zero asks for a sum that is not rounded. Returns False if this engine cannot, and
+        leaves ``out`` alone.
+        """
         if not self.compiled and self._alone is None:
             return False
         for row, (batch, lattice) in enumerate(zip(batches, lattices, strict=True)):
@@ -165,7 +166,7 @@ class FusedEngine:
             out[row] = steps[self._to_torch] * lattice
         return True
 
-    def _steps(self, inner: Floats, clip: float, lattice: float, batch: Indices) -> NDArray[np.float64]:
+    def _steps(self, inner: Floats, clip: float, lattice: float, batch: Indices) -> Array:
         """The sum of the shares of these records in lattice steps, in the kernel's order."""
         exact, places = np.zeros(self.dimension), np.ascontiguousarray(batch, dtype=np.int64)
         if self._alone is None:
@@ -182,7 +183,7 @@ class FusedEngine:
         with np.errstate(all="ignore"):
             rows = np.ascontiguousarray(x, dtype=self._inner)
             if rows.ndim != 2 or rows.shape[1] != 784:
-                raise InvalidInput(f"the network takes rows of 784 pixels; got {rows.shape}.")
+                raise InvalidInput(f"The network takes rows of 784 pixels; got {rows.shape}.")
             inner = np.asarray(parameters, dtype=self._inner)[self._to_inner]
             if self._pass is not None:  # a product over several records rounds by their places
                 self._judge = self._judge or CnnPass(self._inner, records=1)

@@ -33,7 +33,24 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Activation:
-    """``relu``, or a tempered sigmoid ``scale * sigmoid(temperature * x) - offset`` (tanh is 2, 2, 1)."""
+    """What a layer does to its sums: relu, tanh, or a tempered sigmoid.
+
+    A tempered sigmoid is ``scale * sigmoid(temperature * x) - offset``; tanh is the one of 2, 2, 1.
+
+    Args:
+        kind: "relu", "tanh" or "tempered_sigmoid".
+        scale: How wide its values spread; for a tempered sigmoid.
+        temperature: How steep it is; for a tempered sigmoid.
+        offset: What is taken off; for a tempered sigmoid.
+
+    Raises:
+        InvalidInput: If the kind is unknown, or a figure is out of range.
+
+    Example:
+        >>> from dptune.training import Activation, Mlp
+        >>> Mlp(10, 2, (16,), Activation("tempered_sigmoid", scale=1.5, temperature=3.0, offset=0.7)).dimension
+        210
+    """
 
     kind: str
     scale: float = 2.0
@@ -57,7 +74,22 @@ def _activation(value: str | Activation) -> Activation:
 
 @dataclass(frozen=True)
 class Mlp:
-    """A multi-layer perceptron with a softmax cross-entropy loss."""
+    """A multi-layer perceptron with a softmax cross-entropy loss.
+
+    Args:
+        features: How many features a record has.
+        classes: How many classes there are, at least 2.
+        hidden: The widths of the hidden layers; none for softmax regression.
+        activation: "relu", "tanh", or an :class:`Activation`.
+
+    Raises:
+        InvalidInput: If a width is not a positive whole number.
+
+    Example:
+        >>> from dptune.training import Mlp
+        >>> Mlp(784, 10, (64, 32)).dimension
+        52650
+    """
 
     features: int
     classes: int
@@ -122,7 +154,24 @@ class GlobalMean:
 
 @dataclass(frozen=True)
 class Cnn:
-    """A convolutional network: image layers, then dense layers, then a softmax."""
+    """A convolutional network: image layers, then dense layers, then a softmax.
+
+    Args:
+        image: Channels, height and width of a record.
+        classes: How many classes there are, at least 2.
+        layers: Convolutions, poolings, and perhaps a mean over all places.
+        dense: The widths of the dense layers after them.
+        activation: "relu", "tanh", or an :class:`Activation`, after every layer with weights but the last.
+
+    Raises:
+        InvalidInput: If the image is too small for its layers.
+
+    Example:
+        >>> from dptune.training import Cnn
+        >>> from dptune.training.models import Conv, MaxPool
+        >>> Cnn((1, 28, 28), 10, (Conv(16, 5), MaxPool(2, 2)), dense=(32,)).flat
+        2304
+    """
 
     image: tuple[int, int, int]
     classes: int
@@ -147,7 +196,7 @@ class Cnn:
             width = (width + 2 * padding - kernel) // layer.stride + 1
             channels = layer.channels if isinstance(layer, Conv) else channels
             if height < 1 or width < 1:
-                raise InvalidInput(f"the image {self.image} is too small for {layer}. Use fewer or smaller layers.")
+                raise InvalidInput(f"The image {self.image} is too small for {layer}. Use fewer or smaller layers.")
         object.__setattr__(self, "flat", math.prod((channels, height, width)))
 
     @property
@@ -165,7 +214,20 @@ Model = Mlp | Cnn
 
 
 def softmax(features: int, classes: int) -> Mlp:
-    """Softmax regression; with two classes this is logistic regression."""
+    """Softmax regression; with two classes this is logistic regression.
+
+    Args:
+        features: How many features a record has.
+        classes: How many classes there are, at least 2.
+
+    Returns:
+        The model's description.
+
+    Example:
+        >>> from dptune.training import softmax
+        >>> softmax(441, 10).dimension
+        4420
+    """
     return Mlp(features, classes)
 
 

@@ -15,13 +15,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dptune._typing import Array, Floats
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training._compiled import kernel
 
 __all__ = ["FastNoise", "Noise", "NoiseStack", "SecureNoise", "generator_of"]
 
-Floats = NDArray[np.floating[Any]]
 
 # Small models share one draw among several steps: fewer calls, still a function of (run, step).
 _BLOCK = 8192
@@ -196,7 +196,7 @@ class SecureNoise:
         self._key = key.child("secure noise")
         self._dimension = dimension
 
-    def sample(self, step: int) -> NDArray[np.float64]:
+    def sample(self, step: int) -> Array:
         """Standard normals of the given step in double precision."""
         pairs = (self._dimension + 1) // 2
         stream = hashlib.shake_256(self._key.child(step).secret()).digest(16 * pairs)
@@ -220,7 +220,7 @@ class SecureNoise:
 
     def add(self, total: Floats, scale: float, step: int, unit: float = 1.0) -> None:
         if total.dtype != np.float64:
-            raise InvalidInput("secure noise needs sums in double precision; the engine must be built for it.")
+            raise InvalidInput("Secure noise needs sums in double precision. Build the engine with double=True.")
         if scale == 0.0:
             total *= unit
             return

@@ -13,11 +13,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training._compiled import kernel
@@ -31,22 +30,17 @@ from dptune.training._layers import (
     square_rows,
     times_slope,
 )
+from dptune.training._prepared import complete_records, packed_records
 from dptune.training._shares import VANISHED
 from dptune.training.datasets import Dataset
 from dptune.training.models import Activation, Mlp
 
 __all__ = ["NumpyEngine"]
 
-Floats = NDArray[np.floating[Any]]
-Indices = NDArray[np.int64]
 
 _FEW_FEATURES, _FEW_UNITS = 1024, 256
 # How many candidates are computed at once in numpy: networks as many as stay in the caches.
 _NETWORKS, _REGRESSIONS = 4, 16
-# Records with at most this share of nonzero features are packed: the kernel then leaves the zeros out.
-_SPARSE = 0.35
-# What is computed once for a data set, for as long as that exists.
-_KEPT: WeakKeyDictionary[Dataset, dict[Any, Any]] = WeakKeyDictionary()
 
 
 class NumpyEngine:
@@ -94,11 +88,11 @@ class NumpyEngine:
         """Take the records that later calls refer to by index."""
         if data.x.shape[1] != self.model.features:
             raise InvalidInput(
-                f"the model takes {self.model.features} features but the data has {data.x.shape[1]}. "
+                f"The model takes {self.model.features} features but the data has {data.x.shape[1]}. "
                 "Build the model with features=data.x.shape[1]."
             )
         if data.classes != self.model.classes:
-            raise InvalidInput(f"the model has {self.model.classes} classes but the data has {data.classes}.")
+            raise InvalidInput(f"The model has {self.model.classes} classes but the data has {data.classes}.")
         if data is self._data:
             return
         self._data = data
@@ -115,10 +109,10 @@ class NumpyEngine:
         if self.compiled:
             with np.errstate(all="ignore"):  # a feature too large for single precision: that record will be dropped
                 self._x = np.ascontiguousarray(self._data.x, dtype=self.dtype)
-            self._packed = _packed(self._data, self._x, self._y)
+            self._packed = packed_records(self._data, self._x, self._y)
             self._room = np.empty(kernel.mlp_room(self._widths, self._packed is not None), np.uint8)
         else:
-            self._x = _complete(self._data, self.dtype)
+            self._x = complete_records(self._data, self.dtype)
 
     def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
@@ -206,8 +200,11 @@ class NumpyEngine:
     def lattice_sums(
         self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
     ) -> bool:
-        """The same, exactly: every record's share is a function of that record and the parameters, of norm at most
-        ``clips[s]``. Large sums are multiples of ``lattices[s]``."""
+        """Write into ``out[s]`` the exact sum over ``batches[s]`` of shares of norm at most ``clips[s]``.
+
+        Every record's share is a function of that record and the parameters. Large sums are multiples of
+        ``lattices[s]``. Always True: this engine can.
+        """
         if self._fixed is None:
             self._fixed = FixedPoint(self.model)
             if self._data is not None:
@@ -221,7 +218,7 @@ class NumpyEngine:
             rows = np.ascontiguousarray(x, dtype=self.dtype)
             flat = np.ascontiguousarray(parameters, dtype=self.dtype)
             if rows.ndim != 2 or rows.shape[1] != self.model.features:
-                raise InvalidInput(f"the model takes rows of {self.model.features} features; got {rows.shape}.")
+                raise InvalidInput(f"The model takes rows of {self.model.features} features; got {rows.shape}.")
             if not self._judged_compiled:
                 return outputs_alone(self._blocks(flat), self.model.nonlinearity, rows)
             outputs = np.empty((len(rows), self.model.classes), np.float32)
@@ -258,29 +255,6 @@ class NumpyEngine:
             self._between = [(np.zeros(shape, self.dtype), np.zeros(shape, self.dtype)) for shape in shapes]
             self._zeros = np.zeros(most * max(widths), self.dtype)
         return [(values[:count], deltas[:count]) for values, deltas in self._between]
-
-
-def _packed(data: Dataset, x: Floats, y: Indices) -> Any:
-    """The nonzero features of every record, for the kernel; None where most are not zero. Made once for a data set."""
-    kept = _KEPT.setdefault(data, {})
-    if "packed" not in kept:
-        kept["packed"] = kernel.pack(x, y, _SPARSE)
-    return kept["packed"]
-
-
-def _complete(data: Dataset, dtype: type[np.floating[Any]]) -> Floats:
-    """Records with all that a step needs of them in one place: features, a one for the biases, the squared norm of
-    both, and the label. Made once for a data set."""
-    kept = _KEPT.setdefault(data, {})
-    if dtype not in kept:
-        x = np.ones((len(data), data.x.shape[1] + 3), dtype)
-        with np.errstate(all="ignore"):  # a record that is too large will be dropped
-            x[:, :-3] = data.x
-            x[:, -2] = np.einsum("nd,nd->n", x[:, :-2], x[:, :-2])
-        x[:, -1] = data.y
-        kept[dtype] = x
-    found: Floats = kept[dtype]
-    return found
 
 
 def _in_kernel(activation: Activation) -> tuple[bool, float, float, float]:

@@ -9,17 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptune import _validate
+from dptune._typing import Floats
 from dptune.training._compiled import kernel
 
 __all__ = ["Adam", "Constant", "Cosine", "Decay", "Momentum", "Optimizer", "Schedule", "Sgd"]
 
-Floats = NDArray[np.floating[Any]]
 Update = Callable[[Floats, Floats, Floats], None]
 
 # From this many parameters on, one compiled pass beats two passes of numpy.
@@ -27,14 +26,18 @@ _LARGE = 4096
 
 
 class Optimizer(Protocol):
-    """A rule that turns privatised gradients into updates."""
+    """A rule that turns privatised gradients into updates.
+
+    An implementer sees noised gradients only, so anything it computes is post-processing. Each row is a candidate of
+    its own: nothing may flow between rows. Each call of :meth:`start` makes new state, owned by one run.
+    """
 
     def start(self, like: Floats) -> Update:
         """A function ``update(parameters, gradient, learning_rate)`` with fresh state, working in place."""
 
 
 class Schedule(Protocol):
-    """A public factor on the learning rate."""
+    """A public factor on the learning rate: a function of the step and the number of steps, never of data."""
 
     def factor(self, step: int, steps: int) -> float:
         """The factor of step ``step`` (from 0) out of ``steps``."""
@@ -42,9 +45,19 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True)
 class Sgd:
-    """Plain gradient descent."""
+    """Plain gradient descent: ``p = p - rate g``.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.training import Sgd
+        >>> parameters = np.zeros((1, 2))
+        >>> Sgd().start(parameters)(parameters, np.array([[1.0, -2.0]]), np.array([[0.5]]))
+        >>> parameters
+        array([[-0.5,  1. ]])
+    """
 
     def start(self, like: Floats) -> Update:
+        """A function ``update(parameters, gradient, learning_rate)`` with fresh state, for arrays like ``like``."""
         if kernel is not None and like.dtype == np.float32 and like.ndim == 2 and like.shape[1] >= _LARGE:
             return _descend
         scratch = np.empty_like(like)
@@ -57,13 +70,31 @@ class Sgd:
 
 
 def _descend(parameters: Floats, gradient: Floats, rate: Floats) -> None:
+    """Gradient descent by the compiled kernel, candidate by candidate."""
     for row, own in enumerate(rate.ravel()):
         kernel.descend(parameters[row], gradient[row], float(own))
 
 
 @dataclass(frozen=True)
 class Momentum:
-    """Heavy-ball momentum, as in torch: ``v = beta v + g``, ``p = p - rate v``."""
+    """Heavy-ball momentum, as in torch: ``v = beta v + g``, ``p = p - rate v``.
+
+    Args:
+        beta: How much of the velocity stays from step to step, in [0, 1).
+
+    Raises:
+        InvalidInput: If ``beta`` is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.training import Momentum
+        >>> parameters, gradient = np.zeros((1, 1)), np.ones((1, 1))
+        >>> update = Momentum(0.5).start(parameters)
+        >>> for _ in range(2):
+        ...     update(parameters, gradient, np.ones((1, 1)))
+        >>> parameters
+        array([[-2.5]])
+    """
 
     beta: float = 0.9
 
@@ -71,6 +102,7 @@ class Momentum:
         _validate.real("beta", self.beta, 0.0, 1.0, high_open=True)
 
     def start(self, like: Floats) -> Update:
+        """A function ``update(parameters, gradient, learning_rate)`` with fresh state, for arrays like ``like``."""
         velocity = np.zeros_like(like)
         scratch = np.empty_like(like)
         beta = self.beta
@@ -86,7 +118,24 @@ class Momentum:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam (Kingma and Ba 2015), as in torch."""
+    """Adam (Kingma and Ba 2015), as in torch.
+
+    Args:
+        beta1: How much of the mean gradient stays from step to step, in [0, 1).
+        beta2: How much of the mean square stays, in [0, 1).
+        eps: What is added to the root of the mean square.
+
+    Raises:
+        InvalidInput: If a figure is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.training import Adam
+        >>> parameters = np.zeros((1, 1))
+        >>> Adam().start(parameters)(parameters, np.full((1, 1), 7.0), np.full((1, 1), 0.1))
+        >>> parameters.round(6)  # the first step is as long as the learning rate
+        array([[-0.1]])
+    """
 
     beta1: float = 0.9
     beta2: float = 0.999
@@ -98,6 +147,7 @@ class Adam:
         _validate.real("eps", self.eps, 0.0, low_open=True)
 
     def start(self, like: Floats) -> Update:
+        """A function ``update(parameters, gradient, learning_rate)`` with fresh state, for arrays like ``like``."""
         first, second = np.zeros_like(like), np.zeros_like(like)
         scratch, root = np.empty_like(like), np.empty_like(like)
         count = 0
@@ -125,15 +175,43 @@ class Adam:
 
 @dataclass(frozen=True)
 class Constant:
-    """The same learning rate throughout."""
+    """The same learning rate at every step.
+
+    Example:
+        >>> from dptune.training import Constant
+        >>> Constant().factor(5, 10)
+        1.0
+    """
 
     def factor(self, step: int, steps: int) -> float:
+        """The factor of one step.
+
+        Args:
+            step: Which step, from 0.
+            steps: How many there are.
+
+        Returns:
+            Always 1.
+        """
         return 1.0
 
 
 @dataclass(frozen=True)
 class Cosine:
-    """Linear warm-up over the first ``warmup`` fraction, then half a cosine down to ``floor``."""
+    """A learning rate that warms up linearly and then falls along half a cosine.
+
+    Args:
+        warmup: The fraction of the steps over which it rises, in [0, 1).
+        floor: The factor at the end, in [0, 1].
+
+    Raises:
+        InvalidInput: If a figure is out of range.
+
+    Example:
+        >>> from dptune.training import Cosine
+        >>> [round(Cosine(floor=0.2).factor(step, 4), 3) for step in range(4)]
+        [1.0, 0.883, 0.6, 0.317]
+    """
 
     warmup: float = 0.0
     floor: float = 0.0
@@ -143,6 +221,15 @@ class Cosine:
         _validate.real("floor", self.floor, 0.0, 1.0)
 
     def factor(self, step: int, steps: int) -> float:
+        """The factor of one step.
+
+        Args:
+            step: Which step, from 0.
+            steps: How many there are.
+
+        Returns:
+            A number in (0, 1].
+        """
         start = self.warmup * steps
         if step < start:
             return (step + 1) / (start + 1)
@@ -152,7 +239,20 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Decay:
-    """Multiply by ``ratio`` after every ``every`` fraction of the steps."""
+    """A learning rate that is multiplied by a ratio at regular steps.
+
+    Args:
+        ratio: What it is multiplied by, in (0, 1].
+        every: After which fraction of the steps, in (0, 1].
+
+    Raises:
+        InvalidInput: If a figure is out of range.
+
+    Example:
+        >>> from dptune.training import Decay
+        >>> [Decay(0.5, every=0.5).factor(step, 4) for step in range(4)]
+        [1.0, 1.0, 0.5, 0.5]
+    """
 
     ratio: float = 0.5
     every: float = 0.25
@@ -162,4 +262,13 @@ class Decay:
         _validate.real("every", self.every, 0.0, 1.0, low_open=True)
 
     def factor(self, step: int, steps: int) -> float:
+        """The factor of one step.
+
+        Args:
+            step: Which step, from 0.
+            steps: How many there are.
+
+        Returns:
+            A power of the ratio.
+        """
         return float(self.ratio ** math.floor(step / (self.every * steps)))

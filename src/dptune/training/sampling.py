@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptune import _validate
+from dptune._typing import Indices
 from dptune.randomness import Randomness
 
-__all__ = ["PoissonSampler", "poisson_subset"]
+__all__ = ["PoissonSampler"]
 
 # About this many records are drawn at once.
 _BLOCK = 16_384
@@ -33,7 +33,7 @@ class PoissonSampler:
         self._heads = np.empty(0, np.int64)
         self._ends = [0] * (self._steps + 1)
 
-    def batch(self, step: int) -> NDArray[np.int64]:
+    def batch(self, step: int) -> Indices:
         """Indices of the records drawn for ``step`` in increasing order, possibly none."""
         block, place = divmod(step, self._steps)
         if block != self._block:
@@ -49,7 +49,7 @@ class PoissonSampler:
         rng = self._key.generator(block)
         mean = coins * self._rate
         count = int(mean + 6.0 * np.sqrt(mean) + 16)
-        parts: list[NDArray[np.int64]] = []
+        parts: list[Indices] = []
         last = -1
         while last < coins:  # one round almost always
             places = last + np.cumsum(_gaps(rng, self._rate, count))
@@ -59,7 +59,7 @@ class PoissonSampler:
         self._ends = np.searchsorted(self._heads, self._records * np.arange(self._steps + 1)).tolist()
 
 
-def _gaps(rng: np.random.Generator, rate: float, count: int) -> NDArray[np.int64]:
+def _gaps(rng: np.random.Generator, rate: float, count: int) -> Indices:
     """Geometric numbers by inversion, as numpy draws them for small rates, but all at once."""
     if rate == 1.0:
         return np.ones(count, np.int64)
@@ -68,11 +68,3 @@ def _gaps(rng: np.random.Generator, rate: float, count: int) -> NDArray[np.int64
     np.ceil(values, out=values)
     np.clip(values, 1.0, 2.0**62 / count, out=values)  # an exponential of zero; a gap beyond all coins
     return values.astype(np.int64)
-
-
-def poisson_subset(records: int, rate: float, key: Randomness) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices inside and outside a Poisson subset, for tuning on a part of the data."""
-    _validate.integer("records", records, 0)
-    _validate.real("rate", rate, 0.0, 1.0)
-    inside = key.child("subset").generator().random(records) < rate
-    return np.flatnonzero(inside), np.flatnonzero(~inside)

@@ -5,7 +5,8 @@ one backward, no per-record gradients of dense layers); other modules by ``vmap(
 record at a time. In every mode a record's gradient is a function of that record, the parameters and the step: random
 layers draw once a step, the same for all records, and what a module changes in itself is put back. Which mode, and
 whether the module is refused, is decided on public random rows (see :mod:`_public_check`); a record on which the module
-raises contributes nothing.
+raises contributes nothing. The class is longer than most: its methods share one module, whose state is put back between
+any two of them.
 """
 
 from __future__ import annotations
@@ -14,79 +15,36 @@ import contextlib
 import copy
 import functools
 import hashlib
-import itertools
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
-from torch.nn.functional import cross_entropy
 
 from dptune._generators import Globals, kept
+from dptune._typing import Array, Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training import _bookkeeping
-from dptune.training._bookkeeping import TemperedSigmoid
 from dptune.training._module_state import ModuleState, refuse_hooks
-from dptune.training._public_check import MIXES, Unchanged, draws, odd_rows, rows_for, steady
+from dptune.training._public_check import MIXES, Unchanged, draws, odd_rows, refuse_layers, rows_for, steady
 from dptune.training._shares import add_share, total_steps
+from dptune.training._torch_gradients import (
+    clip_and_add,
+    first_line,
+    gradient_alone,
+    gradients_by_vmap,
+    silence,
+    single_records,
+)
 from dptune.training.datasets import Dataset
-from dptune.training.models import Activation, Cnn, Conv, GlobalMean, Mlp
 
-__all__ = ["TemperedSigmoid", "TorchEngine", "build", "flat_parameters"]
+__all__ = ["MODES", "TorchEngine"]
 
-Floats = NDArray[np.floating[Any]]
-Indices = NDArray[np.int64]
 
 MODES = ("bookkeeping", "vmap", "alone")
 _TOLERANCE = 1e-3
-
-
-def flat_parameters(module: nn.Module) -> Floats:
-    """The trained parameters of a released module as one vector, in the order of :meth:`TorchEngine.start`."""
-    trained = [p.detach().reshape(-1) for p in module.parameters() if p.requires_grad]
-    return np.array(torch.cat(trained).numpy())
-
-
-def _nonlinear(activation: Activation) -> nn.Module:
-    if activation.kind == "relu":
-        return nn.ReLU()
-    if activation.kind == "tanh":
-        return nn.Tanh()
-    return TemperedSigmoid(activation.scale, activation.temperature, activation.offset)
-
-
-def build(model: Mlp | Cnn) -> nn.Sequential:
-    """The torch module of a description; it takes flat rows. Its first weights cost the global generator nothing."""
-    with torch.random.fork_rng(devices=[]):
-        return _build(model)
-
-
-def _build(model: Mlp | Cnn) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    if isinstance(model, Cnn):
-        layers.append(nn.Unflatten(1, model.image))
-        channels = model.image[0]
-        for layer in model.layers:
-            if isinstance(layer, Conv):
-                layers.append(nn.Conv2d(channels, layer.channels, layer.kernel, layer.stride, layer.padding))
-                layers.append(_nonlinear(model.nonlinearity))
-                channels = layer.channels
-            elif isinstance(layer, GlobalMean):
-                layers.append(nn.AdaptiveAvgPool2d(1))
-            else:
-                layers.append(nn.MaxPool2d(layer.size, layer.stride))
-        layers.append(nn.Flatten())
-        widths = (model.flat, *model.dense)
-    else:
-        widths = (model.features, *model.hidden)
-    for inputs, outputs in itertools.pairwise(widths):
-        layers += [nn.Linear(inputs, outputs), _nonlinear(model.nonlinearity)]
-    return nn.Sequential(*layers, nn.Linear(widths[-1], model.classes))
 
 
 class TorchEngine:
@@ -99,7 +57,7 @@ class TorchEngine:
     together = 1
 
     def __init__(self, module: nn.Module, *, double: bool = False, mode: str = "auto", fresh: bool = False) -> None:
-        _refuse(module)
+        refuse_layers(module)
         if mode not in {"auto", *MODES}:
             raise InvalidInput(f"'mode' must be 'auto' or one of {', '.join(MODES)}; got {mode!r}.")
         self.dtype: type[np.floating[Any]] = np.float64 if double else np.float32
@@ -121,7 +79,7 @@ class TorchEngine:
         possible = _bookkeeping.layers_of(self._module) is not None
         if mode == "bookkeeping" and not possible:
             raise InvalidInput(
-                "book-keeping needs a Sequential of Linear, Conv2d, pooling, dropout and elementwise layers."
+                "Book-keeping needs a Sequential of Linear, Conv2d, pooling, dropout and elementwise layers."
             )
         self._modes = [m for m in MODES if m == mode or (mode == "auto" and (possible or m != "bookkeeping"))]
         self.mode: str | None = None
@@ -146,7 +104,7 @@ class TorchEngine:
             return
         shape = (data.x.shape[1], data.classes)
         if shape != self._chosen:
-            with _silence():
+            with silence():
                 self._choose(*shape)
             self._chosen = shape
         self._data = data
@@ -162,14 +120,17 @@ class TorchEngine:
                 continue
             self._set(parameters[row])
             index = torch.from_numpy(batch)
-            with _silence():
+            with silence():
                 out[row] = self._total(self._x[index], self._y[index], float(clips[row])).numpy()
 
     def lattice_sums(
         self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
     ) -> bool:
-        """The same with every record computed alone, rounded to multiples of ``lattices[s]`` (zero for a sum that is
-        not rounded) and summed exactly."""
+        """Write into ``out[s]`` the exact sum over ``batches[s]`` of clipped gradients, rounded to ``lattices[s]``.
+
+        Every record is computed alone. A lattice of zero asks for a sum that is not rounded. Always True: this engine
+        can.
+        """
         for row, (batch, lattice) in enumerate(zip(batches, lattices, strict=True)):
             one = slice(row, row + 1)
             if lattice == 0.0:
@@ -179,10 +140,10 @@ class TorchEngine:
             out[row] = total_steps(batch, functools.partial(self._steps, float(clips[row]), lattice)) * lattice
         return True
 
-    def _steps(self, clip: float, lattice: float, batch: Indices) -> NDArray[np.float64]:
+    def _steps(self, clip: float, lattice: float, batch: Indices) -> Array:
         """The sum of the shares of these records in lattice steps."""
         steps, index = np.zeros(self.dimension), torch.from_numpy(batch)
-        with _silence():
+        with silence():
             for gradient in self._each(self._x[index], self._y[index]):
                 add_share(steps, gradient.numpy(), clip, lattice)
         return steps
@@ -195,7 +156,7 @@ class TorchEngine:
             rows = torch.from_numpy(np.ascontiguousarray(x, dtype=self.dtype))
         self._module.eval()
         try:
-            with torch.no_grad(), _silence(), kept() as before:
+            with torch.no_grad(), silence(), kept() as before:
                 blank = self._outputs_of_a_blank(rows.shape[1])
                 outputs = blank.new_full((len(rows), *blank.shape[1:]), float("nan"))
                 for place in range(len(rows)):
@@ -212,7 +173,9 @@ class TorchEngine:
         try:
             outputs: Tensor = self._module(torch.zeros((1, features), dtype=self._flat.dtype))
         except Exception as error:
-            raise InvalidInput(f"the module cannot take rows of {features} features: {_line(error)}") from error
+            raise InvalidInput(
+                f"The module cannot take rows of {features} features ({first_line(error)}). Reshape them in 'forward'."
+            ) from error
         return outputs
 
     def release(self, parameters: Floats) -> nn.Module:
@@ -248,21 +211,22 @@ class TorchEngine:
         x, y = rows_for(features, classes, self._flat.dtype)
         odd, labels = odd_rows(features, classes, self._flat.dtype)
         name = type(self._module).__name__
+        alone = functools.partial(gradient_alone, self._module, self._trained)
         try:
             self._random = draws(self._module, x, odd)
             unchanged = Unchanged(self._module)
-            gradients = [self._seeded(self._alone, one, own) for one, own in _single(x, y)]
-            again = [self._seeded(self._alone, one, own) for one, own in reversed(list(_single(x, y)))]
-            for one, own in _single(odd, labels):
+            gradients = [self._seeded(alone, one, own) for one, own in single_records(x, y)]
+            again = [self._seeded(alone, one, own) for one, own in reversed(list(single_records(x, y)))]
+            for one, own in single_records(odd, labels):
                 with contextlib.suppress(Exception):  # rows that the module need not take
-                    self._seeded(self._alone, one, own)
+                    self._seeded(alone, one, own)
             steady(self._module, x, training=not self._random)
             unchanged.check()
         except InvalidInput:
             raise
         except Exception as error:  # such as torch's own batch_norm, on a single record
             raise InvalidInput(
-                f"{name} cannot be trained on one record at a time, which clipping needs: {_line(error)}"
+                f"{name} cannot be trained on one record at a time, which clipping needs ({first_line(error)})."
             ) from error
         finally:
             self._restore()
@@ -277,7 +241,7 @@ class TorchEngine:
         outputs = self.logits(np.array(self._flat.numpy()), np.zeros((1, features)))
         if outputs.shape != (1, classes):
             raise InvalidInput(
-                f"the module gives outputs of shape {tuple(outputs.shape[1:])} for {classes} "
+                f"The module gives outputs of shape {tuple(outputs.shape[1:])} for {classes} "
                 "classes. Its last layer must return one score per class."
             )
 
@@ -288,7 +252,7 @@ class TorchEngine:
             try:
                 got = self._seeded(self._sum, x, y, clip)
             except Exception as error:  # such as what vmap cannot trace
-                reasons.append(f"{mode}: {_line(error)}")
+                reasons.append(f"{mode}: {first_line(error)}")
                 continue
             if float((got - expected).norm()) <= _TOLERANCE * size:
                 return
@@ -297,7 +261,7 @@ class TorchEngine:
                 raise InvalidInput(MIXES.format(type(self._module).__name__))
             reasons.append(f"{mode}: draws other masks than for single records")
         self.mode = None
-        raise InvalidInput("no per-record gradients for this module: " + "; ".join(reasons))
+        raise InvalidInput(f"No way of computing gradients of single records fits this module ({'; '.join(reasons)}).")
 
     def _seeded(self, compute: Callable[..., Tensor], *given: Any) -> Tensor:
         if not self._random:
@@ -317,20 +281,8 @@ class TorchEngine:
         if self.mode == "bookkeeping":
             return _bookkeeping.clipped_sum(self._module, x, y, clip)
         if self.mode == "vmap":
-            return clip_and_add(self._vmap(x, y), clip)
+            return clip_and_add(gradients_by_vmap(self._module, self._names, self._trained, x, y), clip)
         return self._one_by_one(x, y, clip)
-
-    def _vmap(self, x: Tensor, y: Tensor) -> Tensor:
-        trained = {n: p.detach() for n, p in zip(self._names, self._trained, strict=True)}
-        rest = {n: p.detach() for n, p in self._module.named_parameters() if n not in trained}
-        rest |= dict(self._module.named_buffers())
-
-        def loss(weights: dict[str, Tensor], one: Tensor, label: Tensor) -> Tensor:
-            logits = functional_call(self._module, {**weights, **rest}, (one.unsqueeze(0),))
-            return cross_entropy(logits, label.unsqueeze(0))
-
-        every = vmap(grad(loss), in_dims=(None, 0, 0), randomness="same")(trained, x, y)
-        return torch.cat([every[name].reshape(len(x), -1) for name in self._names], dim=1)
 
     def _one_by_one(self, x: Tensor, y: Tensor, clip: float) -> Tensor:
         total = torch.zeros_like(self._flat)
@@ -345,65 +297,17 @@ class TorchEngine:
         """
         with kept():
             start = Globals.seeded(self._seed())
-            for one, label in _single(x, y):
+            for one, label in single_records(x, y):
                 self._restore()
                 start.restore()
                 try:
-                    gradient = self._alone(one, label)
+                    gradient = gradient_alone(self._module, self._trained, one, label)
                 except Exception:
                     continue
                 yield gradient
         self._restore()
 
-    def _alone(self, x: Tensor, y: Tensor) -> Tensor:
-        """The gradient of one record."""
-        parts = torch.autograd.grad(cross_entropy(self._module(x), y), self._trained, allow_unused=True)
-        filled = [torch.zeros_like(p) if g is None else g for p, g in zip(self._trained, parts, strict=True)]
-        return torch.cat([g.reshape(-1) for g in filled])
-
-
-def clip_and_add(gradients: Tensor, clip: float) -> Tensor:
-    """Sum of the rows, each scaled down to norm ``clip``; rows that overflow contribute zero."""
-    norm = gradients.norm(dim=1)
-    fine = torch.isfinite(norm)
-    if not bool(fine.all()):
-        gradients, norm = gradients[fine], norm[fine]
-    total: Tensor = (clip / norm.clamp(min=clip)) @ gradients
-    return total
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """No warning about a record: one that is an error would drop the first record that causes it, and no other."""
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        yield
-
-
-def _single(x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    return zip(torch.split(x, 1), torch.split(y, 1), strict=True)
-
-
-def _line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
-
 
 def _seed(secret: bytes) -> int:
+    """A seed for torch: 63 bits of a secret."""
     return int.from_bytes(secret[:8], "little") >> 1
-
-
-def _refuse(module: nn.Module) -> None:
-    if not isinstance(module, nn.Module):
-        raise InvalidInput(f"expected a model description or a torch module; got {type(module).__name__}.")
-    refuse_hooks(module)
-    for name, layer in module.named_modules():
-        batch = isinstance(layer, nn.modules.batchnorm._BatchNorm)
-        tracking = isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats
-        if batch or tracking:
-            raise InvalidInput(
-                f"layer '{name}' is {type(layer).__name__}: its output for one record depends on the others "
-                "in the batch, so clipping one record's gradient would not bound its influence. "
-                "Use GroupNorm or LayerNorm."
-            )
-    if not any(p.requires_grad for p in module.parameters()):
-        raise InvalidInput("the module has no trainable parameters.")

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune.accounting import DiscreteGaussian, PureDp
 from dptune.accounting.shards import permute_and_flip, sparse_vector
 from dptune.audit.implementations import Target
@@ -22,7 +22,6 @@ from dptune.randomness import Randomness
 
 __all__ = ["discrete_gaussian", "discrete_laplace", "flipped", "sparse"]
 
-Array = NDArray[np.float64]
 Once = Callable[[int, Bits], float]
 
 

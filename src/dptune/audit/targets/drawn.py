@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune.accounting import DpSgd
 from dptune.audit.implementations import Target
 from dptune.audit.supported import POSITIONS, Company, Worlds, worlds
@@ -24,7 +24,6 @@ from dptune.training.engines import engine_for
 
 __all__ = ["one_step"]
 
-Array = NDArray[np.float64]
 
 _NOISE, _RATE, _OTHERS = 4.0, 0.01, 200
 

@@ -10,8 +10,8 @@ import os
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array, Indices
 from dptune.accounting.voting import RingVote
 from dptune.audit.implementations import Target
 from dptune.federated.graph import topology
@@ -25,7 +25,6 @@ from dptune.federated.votes import ballot
 
 __all__ = ["Curious", "ballots", "federated_vote"]
 
-Array = NDArray[np.float64]
 
 _CANDIDATES = [{"x": 0}, {"x": 1}]
 _LOSSES = ([0.0, 1.0], [1.0, 0.0])  # by preferred candidate
@@ -35,7 +34,7 @@ _VICTIM, _CURIOUS, _SILENT = 0, 1, 3
 class Curious(Voter):
     """A client that remembers what it added, to take it off the sum."""
 
-    added: NDArray[np.int64]
+    added: Indices
 
     def _pay_and_fill(self, plan: VotePlan, session: bytes) -> Any:
         self.added = super()._pay_and_fill(plan, session)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune.accounting import Cost, PureDp
 from dptune.audit._inline import Runner
 from dptune.audit.implementations import Target
@@ -24,7 +24,6 @@ from dptune.spaces import Space
 
 __all__ = ["Opinion", "noisy_best", "vote"]
 
-Array = NDArray[np.float64]
 
 _CANDIDATES = Space.of([{"x": 0}, {"x": 1}])
 _BUDGET = Budget(2.0, 1e-5)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune.accounting import Cost, Geometric, PureDp, Runs, select
 from dptune.audit._inline import Runner, released
 from dptune.audit.implementations import Target
@@ -24,8 +24,6 @@ from dptune.randomness import Randomness
 from dptune.spaces import Float, Space
 
 __all__ = ["Responses", "failures", "observed_runs", "stopping", "stopping_plan"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def _target(
 def stopping(runner: Runner | None = None, epsilon: float = 1.25) -> Target:
     """Randomised response, the likelier answer ranked lowest: it wins only if every run gave it.
 
-    If the release tells the number of runs, the attacker waits for three or more; if not, he takes every game.
+    If the release shows the number of runs, the attacker waits for three or more; if not, he takes every game.
     """
     high = 1.0 / (1.0 + math.exp(-epsilon))
     trainer = Responses(({"yes": 1 - high, "no": high}, {"yes": high, "no": 1 - high}), PureDp(epsilon))

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune.accounting import Geometric, PureDp, Runs
 from dptune.audit.implementations import Target
 from dptune.audit.targets.runner import Responses, stopping_plan
@@ -30,7 +30,6 @@ from dptune.sealed import Release, load_release, read_vault, resume, run
 
 __all__ = ["Observed", "observe", "sealed"]
 
-Array = NDArray[np.float64]
 Start = Callable[..., Release]
 
 _TRAINER = Responses(({"yes": 0.4, "no": 0.6}, {"yes": 0.6, "no": 0.4}), PureDp(0.41))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array, Floats
 from dptune.accounting import DpSgd
 from dptune.audit.implementations import Target
 from dptune.randomness import Randomness
@@ -21,8 +21,6 @@ from dptune.training.numpy_engine import NumpyEngine
 
 __all__ = ["Watching", "final_model", "watched_iterates"]
 
-Array = NDArray[np.float64]
-Floats = NDArray[np.floating[Any]]
 EngineMaker = Callable[[], NumpyEngine]
 
 _RATE, _NOISE = 0.5, 1.0

@@ -1,0 +1,249 @@
+"""One parameter of a space: a real number, a whole number, or one of several values, each with a public prior.
+
+All three kinds answer the same questions: which value lies at a quantile of the prior, is a value allowed, where does
+it lie for a surrogate, which values does a grid hold. None of them may look at data.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dptune._typing import Array
+from dptune._validate import integer, real
+from dptune.errors import InvalidInput
+
+__all__ = ["Choice", "Dimension", "Float", "Int", "normalised", "place_at"]
+
+
+@dataclass(frozen=True)
+class Float:
+    """A real number between two ends, uniform, or uniform in its logarithm.
+
+    Args:
+        low: The smallest value.
+        high: The largest value, above ``low``.
+        log: Whether the logarithm is uniform, as for learning rates; ``low`` must then be positive.
+
+    Raises:
+        InvalidInput: If the range is empty, or logarithmic and not positive.
+
+    Example:
+        >>> from dptune import Float
+        >>> rate = Float(1e-4, 1.0, log=True)
+        >>> round(rate.at(0.5), 6)
+        0.01
+        >>> rate.contains(2.0)
+        False
+    """
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        low, high = real("low", self.low), real("high", self.high)
+        if low >= high:
+            raise InvalidInput(f"'low' must be below 'high'; got Float({low:g}, {high:g}). Swap them or use Choice.")
+        if self.log and low <= 0:
+            raise InvalidInput(f"A logarithmic range must be positive; got low = {low:g}. Raise it or drop log=True.")
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+
+    def at(self, u: float) -> float:
+        """The value at the quantile ``u`` of the prior, 0 to 1."""
+        if not self.log:
+            return min(max(self.low + u * (self.high - self.low), self.low), self.high)
+        value = math.exp(math.log(self.low) + u * (math.log(self.high) - math.log(self.low)))
+        return min(max(value, self.low), self.high)
+
+    def contains(self, value: Any) -> bool:
+        """Whether a value is a number in the range."""
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and self.low <= value <= self.high
+
+    def unit(self, value: Any) -> list[float]:
+        """Where a value lies in the range, as one coordinate in [0, 1] for a surrogate."""
+        if self.log:
+            return [(math.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))]
+        return [(value - self.low) / (self.high - self.low)]
+
+    def points(self, count: int | None) -> list[tuple[Any, float]]:
+        """The values of a grid with their weights: ``count`` quantiles at equal distances, both ends included."""
+        if count is None:
+            raise InvalidInput("A grid needs the number of points of every Float, for example space.grid(lr=16).")
+        n = integer("points", count, 1)
+        return [(self.at(i / (n - 1) if n > 1 else 0.5), 1.0 / n) for i in range(n)]
+
+    def describe(self) -> dict[str, Any]:
+        """The dimension as plain JSON values."""
+        return {"kind": "float", "low": self.low, "high": self.high, "log": self.log}
+
+
+@dataclass(frozen=True)
+class Int:
+    """A whole number between two ends, both included; uniform, or with small ones likelier.
+
+    Args:
+        low: The smallest value.
+        high: The largest value, at least ``low``.
+        log: Whether the prior is that of a uniform logarithm, rounded down; ``low`` must then be at least 1.
+
+    Raises:
+        InvalidInput: If an end is not a whole number, the range is empty, or a logarithmic one starts below 1.
+
+    Example:
+        >>> from dptune import Int
+        >>> layers = Int(1, 4)
+        >>> [layers.at(u) for u in (0.1, 0.3, 0.6, 0.9)]
+        [1, 2, 3, 4]
+        >>> layers.law()
+        [(1, 0.25), (2, 0.25), (3, 0.25), (4, 0.25)]
+    """
+
+    low: int
+    high: int
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            value = getattr(self, name)
+            whole = isinstance(value, int | float) and not isinstance(value, bool) and value == math.floor(value)
+            if not whole:
+                raise InvalidInput(f"'{name}' must be a whole number; got {value!r}. Use Float for real numbers.")
+            object.__setattr__(self, name, int(value))
+        if self.low > self.high:
+            raise InvalidInput(f"'low' must not exceed 'high'; got Int({self.low}, {self.high}). Swap them.")
+        if self.log and self.low < 1:
+            raise InvalidInput(
+                f"A logarithmic range must start at 1 or above; got {self.low}. Raise it or drop log=True."
+            )
+
+    def at(self, u: float) -> int:
+        """The value at the quantile ``u`` of the prior, 0 to 1."""
+        if not self.log:
+            return min(self.low + math.floor(u * (self.high - self.low + 1)), self.high)
+        low, high = math.log(self.low), math.log(self.high + 1)
+        return min(max(math.floor(math.exp(low + u * (high - low))), self.low), self.high)
+
+    def contains(self, value: Any) -> bool:
+        """Whether a value is a whole number in the range."""
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return whole and self.low <= value <= self.high
+
+    def unit(self, value: Any) -> list[float]:
+        """Where a value lies in the range, as one coordinate in [0, 1] for a surrogate."""
+        if self.low == self.high:
+            return [0.0]
+        if self.log:
+            return [(math.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))]
+        return [(value - self.low) / (self.high - self.low)]
+
+    def points(self, count: int | None) -> list[tuple[Any, float]]:
+        """The values of a grid with their weights: all of them, or about ``count`` at equal distances."""
+        whole = self.high - self.low + 1
+        if count is None or count >= whole:
+            values = list(range(self.low, self.high + 1))
+        else:
+            n = integer("points", count, 1)
+            smooth = Float(self.low, self.high, self.log)
+            values = sorted({round(value) for value, _ in smooth.points(n)})
+        return [(value, 1.0 / len(values)) for value in values]
+
+    def law(self) -> list[tuple[Any, float]]:
+        """Every value with its probability under the prior."""
+        values = range(self.low, self.high + 1)
+        if not self.log:
+            return [(value, 1.0 / len(values)) for value in values]
+        span = math.log(self.high + 1) - math.log(self.low)
+        return [(value, math.log1p(1.0 / value) / span) for value in values]
+
+    def describe(self) -> dict[str, Any]:
+        """The dimension as plain JSON values."""
+        return {"kind": "int", "low": self.low, "high": self.high, "log": self.log}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several values: numbers, strings, booleans or None.
+
+    Args:
+        *values: The values, all different.
+        weights: How likely each is, in proportion; equally likely if left out.
+
+    Raises:
+        InvalidInput: If there is no value, two are equal, one is of another kind, or the weights do not fit.
+
+    Example:
+        >>> from dptune import Choice
+        >>> Choice("sgd", "adam").law()
+        [('sgd', 0.5), ('adam', 0.5)]
+        >>> Choice(0.1, 1.0, 10.0, weights=(1, 2, 1)).at(0.5)
+        1.0
+    """
+
+    values: tuple[Any, ...]
+    weights: tuple[float, ...] | None
+
+    def __init__(self, *values: Any, weights: Sequence[float] | None = None) -> None:
+        if not values:
+            raise InvalidInput("'Choice' needs at least one value, for example Choice(0.1, 1, 10).")
+        for value in values:
+            if not isinstance(value, str | int | float | bool | None):
+                raise InvalidInput(f"A choice is among numbers, strings and booleans; got {value!r}. Name it instead.")
+        if len({json.dumps(value) for value in values}) < len(values):
+            raise InvalidInput(f"The values of a choice must differ; got {values!r}. Use 'weights' for emphasis.")
+        object.__setattr__(self, "values", tuple(values))
+        object.__setattr__(self, "weights", None if weights is None else normalised(weights, len(values)))
+
+    def _probabilities(self) -> tuple[float, ...]:
+        return self.weights or tuple(1.0 / len(self.values) for _ in self.values)
+
+    def law(self) -> list[tuple[Any, float]]:
+        """Every value with its probability under the prior."""
+        return list(zip(self.values, self._probabilities(), strict=True))
+
+    def at(self, u: float) -> Any:
+        """The value at the quantile ``u`` of the prior, 0 to 1, in the order in which values were given."""
+        return self.values[place_at(np.cumsum(self._probabilities()), u)]
+
+    def contains(self, value: Any) -> bool:
+        """Whether a value is one of the choice's, of the same type."""
+        return any(value == one and type(value) is type(one) for one in self.values)
+
+    def unit(self, value: Any) -> list[float]:
+        """A value for a surrogate: one coordinate for each of the choice's, 1 for this one and 0 for the others."""
+        return [1.0 if value == one else 0.0 for one in self.values]
+
+    def points(self, count: int | None) -> list[tuple[Any, float]]:
+        """The values of a grid with their weights: all of them. ``count`` must be their number, or None."""
+        if count is not None and count != len(self.values):
+            raise InvalidInput(f"A grid holds every value of a Choice ({len(self.values)}); drop its number of points.")
+        return self.law()
+
+    def describe(self) -> dict[str, Any]:
+        """The dimension as plain JSON values."""
+        weights = None if self.weights is None else list(self.weights)
+        return {"kind": "choice", "values": list(self.values), "weights": weights}
+
+
+Dimension = Float | Int | Choice
+
+
+def normalised(weights: Sequence[float], count: int) -> tuple[float, ...]:
+    """Weights as a prior: ``count`` of them, positive, divided by their sum."""
+    if len(weights) != count:
+        raise InvalidInput(f"A prior needs one weight for each of the {count} values; got {len(weights)}.")
+    positive = [real("weight", w, 0, low_open=True, hint="Leave out what must not be tried.") for w in weights]
+    total = math.fsum(positive)
+    return tuple(w / total for w in positive)
+
+
+def place_at(cumulative: Array, u: float) -> int:
+    """The index of the value at a quantile, given the cumulative sums of a prior."""
+    return min(int(np.searchsorted(cumulative, u * cumulative[-1], side="right")), len(cumulative) - 1)

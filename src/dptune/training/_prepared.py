@@ -1,0 +1,45 @@
+"""Records as the numpy engine and its kernel read them, made once for a data set and kept as long as that exists.
+
+Several engines may be bound to one data set (a stack of candidates, a sequence of trials): what they share is here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from dptune._typing import Floats, Indices
+from dptune.data import Dataset
+from dptune.training._compiled import kernel
+
+__all__ = ["complete_records", "packed_records"]
+
+# Records with at most this share of nonzero features are packed: the kernel then leaves the zeros out.
+_SPARSE = 0.35
+# What is computed once for a data set, for as long as that exists.
+_KEPT: WeakKeyDictionary[Dataset, dict[Any, Any]] = WeakKeyDictionary()
+
+
+def packed_records(data: Dataset, x: Floats, y: Indices) -> Any:
+    """The nonzero features of every record, for the kernel; None where most are not zero. Made once for a data set."""
+    kept = _KEPT.setdefault(data, {})
+    if "packed" not in kept:
+        kept["packed"] = kernel.pack(x, y, _SPARSE)
+    return kept["packed"]
+
+
+def complete_records(data: Dataset, dtype: type[np.floating[Any]]) -> Floats:
+    """Records with all that a step needs of them in one place: features, a one for the biases, the squared norm of
+    both, and the label. Made once for a data set."""
+    kept = _KEPT.setdefault(data, {})
+    if dtype not in kept:
+        x = np.ones((len(data), data.x.shape[1] + 3), dtype)
+        with np.errstate(all="ignore"):  # a record that is too large will be dropped
+            x[:, :-3] = data.x
+            x[:, -2] = np.einsum("nd,nd->n", x[:, :-2], x[:, :-2])
+        x[:, -1] = data.y
+        kept[dtype] = x
+    found: Floats = kept[dtype]
+    return found
