@@ -223,7 +223,7 @@ def test_a_mask_for_every_position_loses_the_game_too(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(("way", "engine"), [("modules", "mode auto"), ("sums", "engine torch")])
 def test_a_check_on_the_records_themselves_is_caught(way: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_engine, "TorchEngine", SelfChecking)
-    found = _found(way, 2000, "company opposite", "classes 2", "precision single", engine)
+    found = _found(way, 5000, "company opposite", "classes 2", "precision single", engine)
     assert found.findings
     assert "another sum than one record at a time" in str(found.findings[0][1])
 

@@ -16,7 +16,7 @@ from dptune.sealed.loop import Beat
 
 def _shown(monkeypatch: pytest.MonkeyPatch, *beats: Beat) -> str:
     screen = io.StringIO()
-    monkeypatch.setattr(_display, "Console", lambda **_: Console(file=screen, force_terminal=True, width=100))
+    monkeypatch.setattr("rich.console.Console", lambda **_: Console(file=screen, force_terminal=True, width=100))
     with _display.heartbeat("tuning") as beat:
         assert beat is not None
         for one in beats:

@@ -66,8 +66,8 @@ def test_a_second_start_at_any_step_is_refused(
 ) -> None:
     step, refused = getattr(owner, name), []
 
-    def interrupted(*arguments: Any) -> Any:
-        result = step(*arguments)
+    def interrupted(*arguments: Any, **named: Any) -> Any:
+        result = step(*arguments, **named)
         monkeypatch.setattr(owner, name, step)
         for start in (_go, _continue):
             with pytest.raises(DptuneError, match="Another process is working on the run") as caught:

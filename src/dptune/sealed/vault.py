@@ -41,6 +41,7 @@ _INSIDE = "inside"
 _GONE = "secret.gone"
 # A commit is in the file itself when it returns. With a write-ahead file, somebody who removed that would undo it.
 _JOURNAL = "TRUNCATE"
+_PAGE = 4096  # of a SQLite file; the first holds its header
 _WRITABLE = b"\x01\x01"  # bytes 18 and 19 of a SQLite file with such a journal: the versions to write and to read it
 
 
@@ -141,7 +142,8 @@ class Vault:
         """
         try:
             with self.database.open("rb") as stream:
-                return stream.read(20)[18:] != _WRITABLE
+                first = stream.read(_PAGE)
+            return len(first) == _PAGE and first[18:20] != _WRITABLE  # a shorter one was never written: a full disk
         except OSError:
             return False
 
