@@ -13,8 +13,8 @@ import pytest
 
 from dptune.accounting import DpSgd, Geometric, PureDp
 from dptune.audit import Game
-from dptune.audit._inline import Runner, StackedSession, released
 from dptune.audit._finished_games import FinishedGames
+from dptune.audit._inline import Runner, StackedSession, released
 from dptune.audit.canaries import CanaryMargin, Controlled, canary_for, with_record
 from dptune.audit.training_games import play_training, tuning_game, workshop
 from dptune.audit.tuning_games import TuningGame, play_tuning
