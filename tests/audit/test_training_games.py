@@ -13,8 +13,8 @@ import pytest
 
 from dptune.accounting import DpSgd, Geometric, PureDp
 from dptune.audit import Game
+from dptune.audit._finished_games import FinishedGames
 from dptune.audit._inline import Runner, StackedSession, released
-from dptune.audit._kept import Kept
 from dptune.audit.canaries import CanaryMargin, Controlled, canary_for, with_record
 from dptune.audit.training_games import play_training, tuning_game, workshop
 from dptune.audit.tuning_games import TuningGame, play_tuning
@@ -185,12 +185,12 @@ def test_an_interrupted_audit_goes_on(tmp_path: Path) -> None:
 def test_a_file_of_another_game_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "games.jsonl"
     first, second = (tuning_game(_game(name, 50, DpSgd(0.5, 0.6, 2))) for name in ("ntcv", "ntnv"))
-    Kept(path, first.describe())
+    FinishedGames(path, first.describe())
     with pytest.raises(InvalidInput, match="another game"):
-        Kept(path, second.describe())
+        FinishedGames(path, second.describe())
     path.write_text("nothing")
     with pytest.raises(InvalidInput, match="is not the state of an audit"):
-        Kept(path, first.describe())
+        FinishedGames(path, first.describe())
 
 
 def test_too_few_games_and_unknown_data() -> None:

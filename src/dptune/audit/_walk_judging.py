@@ -101,7 +101,7 @@ def _utilities(without: Scores, having: Scores) -> Movement:
 
 
 def _ballots(without: Scores, having: Scores) -> Movement:
-    """Votes: one client's scores may change."""
+    """What a vote counts: one record may change the scores of one client."""
     turned = {i % _PARTS for i in without if having[i] != without[i]}
     return Movement("ballots", float(len(turned)), 1.0)
 

@@ -65,7 +65,17 @@ def _allowed(profile: Array, level: Array) -> Array:
 
 
 def check(target: Target, games: int, seed: int = 0, false_alarm: float = FALSE_ALARM) -> Finding:
-    """Play ``games`` in each world and hold every event against the account."""
+    """Play a target in both worlds and hold every event against its account.
+
+    Args:
+        target: The implementation under audit.
+        games: How many times it is run in each world.
+        seed: From which the randomness of the games follows.
+        false_alarm: The probability with which correct code may be accused, at most.
+
+    Returns:
+        The event that came closest to breaking the account, or broke it.
+    """
     integer("games", games, 1)
     seen = [target.draw(world, games, 2 * seed + world) for world in (0, 1)]
     # A mark gives two events, an event two directions, a direction two limits.

@@ -119,7 +119,7 @@ def _valued(value: float) -> Callable[[Rng, int], Company]:
 
 
 def _constant(value: float) -> Callable[[Rng, int], Company]:
-    """Others and record alike."""
+    """The record and all others are the same."""
     return lambda rng, features: Company(
         np.full((5, features), value), np.zeros(5, np.int64), np.full(features, value), 0
     )

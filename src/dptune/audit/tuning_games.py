@@ -27,8 +27,8 @@ from dptune._typing import Array
 from dptune._validate import integer, real
 from dptune.accounting import Cost, parallel
 from dptune.accounting.literature import Bound, published
+from dptune.audit._finished_games import FinishedGames
 from dptune.audit._inline import InlineSession, Runner, StackedSession, released
-from dptune.audit._kept import Kept
 from dptune.audit.auditor import Audit, curve_of
 from dptune.audit.canaries import Attacker, Controlled
 from dptune.audit.games import TRAINED
@@ -197,7 +197,7 @@ def play_tuning(
     ``workers`` processes share the games (as many as there are processors; 1: none but this one).
     """
     began = time.perf_counter()
-    kept = Kept(None if state is None else Path(state), game.describe(), randomness)
+    kept = FinishedGames(None if state is None else Path(state), game.describe(), randomness)
     chunks = math.ceil(game.games / _CHUNK)
     todo = [(chunk, world) for chunk in range(chunks) for world in (0, 1) if (world, chunk) not in kept.seen]
     count = min(integer("workers", workers or os.cpu_count() or 1, 1), max(1, len(todo)))
@@ -214,7 +214,7 @@ def play_tuning(
     return Audit(game, "canary", bound, math.nan, *known, seconds, curve=curve_of(-without, -with_it))
 
 
-def _play(session: Session, todo: list[tuple[int, int]], kept: Kept, tick: Callable[[], None]) -> None:
+def _play(session: Session, todo: list[tuple[int, int]], kept: FinishedGames, tick: Callable[[], None]) -> None:
     waiting, running = list(enumerate(todo))[::-1], 0
     while waiting or running:
         while waiting and running < session.slots:

@@ -42,7 +42,7 @@ class Movement:
 
     @property
     def caught(self) -> bool:
-        """Whether it moved by more than was paid for; a movement that is no number is one too."""
+        """Whether it moved by more than was paid for; a movement that is not a number counts as too far."""
         return not self.moved <= self.allowed * (1.0 + SLACK)
 
     def __str__(self) -> str:

@@ -94,7 +94,7 @@ def is_arrays(content: bytes) -> bool:
 
 
 def open_model(content: bytes) -> Any:
-    """The model again. Bytes that are no arrays are a pickle: open only those of people you trust."""
+    """The model again. Bytes that are not arrays are a pickle: open only those of people you trust."""
     if is_arrays(content):
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return dict(arrays)

@@ -15,11 +15,11 @@ from typing import Any
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 
-__all__ = ["Kept"]
+__all__ = ["FinishedGames"]
 
 
-class Kept:
-    """Statistics by (world, chunk); with a path they survive."""
+class FinishedGames:
+    """What the attacker saw of finished games, by world and chunk; with a path they survive the process."""
 
     def __init__(self, path: Path | None, about: Mapping[str, Any], randomness: Randomness | None = None) -> None:
         self._path = path
