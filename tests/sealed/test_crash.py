@@ -185,7 +185,9 @@ def test_a_kill_at_every_step_of_the_order(
     ledger = Ledger.create(tmp_path / "h.ledger")
     ledger.add("icu", 10.0, 1e-5)
     owner, attribute = name.split(".")
-    place = {"Vault": "dptune.sealed.vault", "Ledger": "dptune.ledgers.ledger", "release": "dptune.sealed.run"}[owner]
+    place = {"Vault": "dptune.sealed.vault", "Ledger": "dptune.ledgers.ledger", "release": "dptune.sealed._under_way"}[
+        owner
+    ]
     target = f"module.{owner}" if owner != "release" else "module"
     fault = textwrap.dedent(f"""
         import importlib, os, signal

@@ -227,7 +227,7 @@ class CutOff(BaseException):
 
 def cut_off(plan: Plan, trainer: Any, out: Path, data: Any = DATA, **options: Any) -> None:
     """A run that ends just before its release appears."""
-    module = sys.modules["dptune.sealed.run"]
+    module = sys.modules["dptune.sealed._under_way"]
 
     def end(*_: Any) -> None:
         raise CutOff

@@ -2,6 +2,7 @@
 
 from dptune.ledgers._chain import ledger_key
 from dptune.ledgers.entries import Entry
-from dptune.ledgers.ledger import Charge, Ledger, Purpose, Receipt, Status
+from dptune.ledgers.ledger import Ledger
+from dptune.ledgers.records import Charge, Purpose, Receipt, Status
 
 __all__ = ["Charge", "Entry", "Ledger", "Purpose", "Receipt", "Status", "ledger_key"]

@@ -2,7 +2,8 @@
 
 An entry is a JSON object. This module appends, reads back and checks; what entries mean is ``ledger.py``'s business.
 Entries are never changed or removed. A transaction reads only what the seal covers, in a file that has exactly the
-tables made here: no trigger, view, index or column of others.
+tables made here: no trigger, view, index or column of others. Making, reading, checking and rebuilding the file stay
+together, so that its format is said once.
 """
 
 from __future__ import annotations
@@ -68,7 +69,22 @@ def _key_path(ledger: Path) -> Path:
 
 
 def ledger_key(ledger: Path) -> bytes:
-    """The key beside a ledger: it seals the ledger and makes fingerprints. Made with the ledger, and never again."""
+    """The key beside a ledger: it seals the ledger and makes fingerprints. Made with the ledger, and never again.
+
+    Args:
+        ledger: the ledger's file.
+
+    Returns:
+        The key, which must never be printed or copied beside a release.
+
+    Raises:
+        Corrupt: the key is not there, or damaged.
+
+    Example:
+        >>> from dptune.ledgers import Ledger
+        >>> len(ledger_key(Ledger.create("hospital.ledger").path))
+        32
+    """
     path = _key_path(ledger)
     try:
         key = path.read_bytes()

@@ -19,7 +19,17 @@ DATASETS = "datasets"  # the names of all data sets, in order
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the ledger."""
+    """One line of the ledger.
+
+    Args:
+        number: its place, from 0.
+        body: what it says.
+        hash: covers the body, the number and the hash of the entry before.
+
+    Example:
+        >>> Entry(0, {"kind": "ledger"}, digest(START, 0, '{"kind": "ledger"}')).body["kind"]
+        'ledger'
+    """
 
     number: int
     body: dict[str, Any]

@@ -3,7 +3,8 @@
 One SQLite file per custodian, used by several processes at once. A charge holds the serialised cost, is durable
 before the first training starts and is never refunded; the rule of admission is ``filter.py``'s
 (``docs/theorems/filter.md``). Nothing that depends on data, on scores or on the number of runs may be written here,
-and nothing is written when a run ends.
+and nothing is written when a run ends. The class is the whole contract of a ledger, so it stays in one file; the
+file's format, accounts and what readers see are in the files beside it.
 """
 
 from __future__ import annotations
@@ -12,91 +13,27 @@ import datetime
 import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from dptune.accounting import ADDED_OR_REMOVED, Cost, Neighbours, compose, cost_from_json
-from dptune.accounting.filter import Curve, Filter, curve_from_json, filter_from_json
-from dptune.accounting.neighbours import check_relation, neighbours_from_text
-from dptune.errors import BudgetExceeded, Corrupt, InvalidInput
+from dptune.accounting.filter import Filter
+from dptune.accounting.neighbours import check_relation
+from dptune.errors import Corrupt, InvalidInput
+from dptune.ledgers._account import account_of, check_name
 from dptune.ledgers._chain import Chain, Transaction
 from dptune.ledgers._verify import verify_entries
 from dptune.ledgers.entries import DATASETS, Entry, account_key, charge_key, claims_key, print_key
+from dptune.ledgers.records import Charge, Purpose, Receipt, Status, charge_of, receipt_of
 
-__all__ = ["Charge", "Ledger", "Purpose", "Receipt", "Status"]
+__all__ = ["Ledger"]
 
 _MOST_FIXED = 64
 
 
-@dataclass(frozen=True)
-class Purpose:
-    """What a charge is for: public facts of a run, fixed before anything is trained.
-
-    Args:
-        method: the plan's method, for people who read the ledger.
-        epsilon: what the run will state.
-        delta: the delta at which it will.
-        plan: the SHA-256 of the plan's file.
-        signer: the public key with which the run will sign its release (``docs/sealed_runs.md``).
-    """
-
-    method: str
-    epsilon: float
-    delta: float
-    plan: str
-    signer: str
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """Proof of a charge: its name, the rule that admitted it, and the ledger's head just after it."""
-
-    charge: str
-    dataset: str
-    rule: str  # "fixed" (one account, fixed before the first release) or "renyi" (the filter)
-    head: str
-    number: int
-    time: str
-
-
-@dataclass(frozen=True)
-class Status:
-    """Where a data set's budget stands."""
-
-    dataset: str
-    unit: str
-    epsilon: float
-    delta: float
-    charges: int
-    spent: float  # an epsilon that covers all charges at the budget's delta
-    left: float  # the epsilon of the largest Gaussian-shaped charge that would still be admitted
-    rule: str
-    neighbours: str = str(ADDED_OR_REMOVED)  # what every charge must be a guarantee about
-
-
-@dataclass(frozen=True)
-class Charge:
-    """One charge, as ``dptune ledger show`` lists it."""
-
-    number: int  # of the entry
-    time: str
-    dataset: str
-    charge: str
-    method: str  # of the plan, or the kinds of the costs
-    epsilon: float | None  # of this charge alone, at the data set's delta; None if nothing finite is known
-    total: float | None  # an epsilon that covers it and all charges before it; None in entries of older versions
-    rule: str
-
-
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def _name(what: str, value: object) -> str:
-    if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
-        raise InvalidInput(f"{what} must be a text of 1 to 200 printable characters; got {value!r:.80}.")
-    return value
 
 
 class Ledger:
@@ -108,6 +45,15 @@ class Ledger:
     Raises:
         InvalidInput: there is no such file, or an older version made it.
         Corrupt: the file was damaged or changed.
+
+    Example:
+        >>> from dptune import PureDp
+        >>> book = Ledger.create("hospital.ledger")
+        >>> book.add("icu", epsilon=3, delta=1e-5).left
+        3.0
+        >>> receipt = book.charge("icu", PureDp(0.5), "run 1")
+        >>> book.status("icu").charges
+        1
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -184,8 +130,8 @@ class Ledger:
             >>> folder.cleanup()
         """
         rule, relation = Filter.of(epsilon, delta), check_relation(neighbours)
-        name = _name("A data set's name", dataset)
-        unit = _name("The unit of privacy", unit)
+        name = check_name("A data set's name", dataset)
+        unit = check_name("The unit of privacy", unit)
         body = {
             "kind": "dataset",
             "dataset": name,
@@ -212,16 +158,30 @@ class Ledger:
     ) -> Receipt:
         """Commit a cost, or several fixed together, before anything is trained; refuse what does not fit.
 
-        ``charge`` names the charge: asking again with the same name and costs returns the first receipt, so a run
-        that was cut off pays once. The charge that opens a data set's account was fixed before any release, so it
-        is admitted if its exact composition fits; every later one must pass the filter.
+        The charge that opens a data set's account was fixed before any release, so it is admitted if its exact
+        composition fits; every later one must pass the filter.
+
+        Args:
+            dataset: what is charged.
+            cost: the cost, or several that were fixed together.
+            charge: its name. Asking again with the same name and costs returns the first receipt, so a run that was
+                cut off pays once.
+            fingerprint: a keyed hash of the records, by which they are recognised under another name.
+            purpose: what the charge is for.
+
+        Returns:
+            The receipt.
+
+        Raises:
+            BudgetExceeded: the charge does not fit; nothing was charged.
+            InvalidInput: the data set is unknown, or the cost is a guarantee about other neighbours.
         """
         costs = (cost,) if isinstance(cost, Cost) else tuple(cost)
         if not costs or not all(isinstance(one, Cost) for one in costs):
             raise InvalidInput(f"'cost' must be a cost, or several; got {cost!r}.")
-        name = secrets.token_hex(16) if charge is None else _name("A charge's name", charge)
+        name = secrets.token_hex(16) if charge is None else check_name("A charge's name", charge)
         with self._chain.transaction() as reader:
-            opened = _account(reader, dataset)
+            opened = account_of(reader, dataset)
         for one in costs:
             opened.check_relation(one)
         rule = opened.rule
@@ -233,8 +193,8 @@ class Ledger:
             done = _find_charge(chain, name)
             if done is not None:
                 return self._again(done, dataset, costs, purpose)
-            account = _account(chain, dataset)
-            _refuse_other_name(chain, dataset, fingerprint)
+            account = account_of(chain, dataset)
+            _refuse_othercheck_name(chain, dataset, fingerprint)
             spent = account.spent + curve
             admitted = account.admission(spent, exact)
             if admitted is not None:
@@ -252,7 +212,7 @@ class Ledger:
                     "purpose": None if purpose is None else asdict(purpose),
                     "time": _now(),
                 }
-                return _receipt(chain.append(body))
+                return receipt_of(chain.append(body))
         raise account.refusal(exact)
 
     def _again(self, entry: Entry, dataset: str, costs: tuple[Cost, ...], purpose: Purpose | None) -> Receipt:
@@ -262,10 +222,24 @@ class Ledger:
             raise Corrupt(
                 f"The charge {entry.body['charge'][:12]} is in the ledger with other costs; use a new run folder."
             )
-        return _receipt(entry)
+        return receipt_of(entry)
 
     def claim(self, charge: str, run: str, dataset: str, cost: Cost, purpose: Purpose | None = None) -> Receipt:
-        """Use a charge that was committed earlier for a run. Each of its costs serves one run."""
+        """Use a charge that was committed earlier for a run. Each of its costs serves one run.
+
+        Args:
+            charge: its name.
+            run: who claims it.
+            dataset: what it was charged to.
+            cost: the cost of the run's plan, which must be one of the charge's.
+            purpose: what the run is for.
+
+        Returns:
+            The receipt of the charge.
+
+        Raises:
+            InvalidInput: there is no such charge, or all its costs were used.
+        """
         with self._chain.transaction(write=True) as chain:
             found = _find_charge(chain, charge)
             if found is None or found.body["dataset"] != dataset or cost not in _costs_of(found):
@@ -278,10 +252,18 @@ class Ledger:
                 noted = None if purpose is None else asdict(purpose)
                 body = {"kind": "claim", "claimed": charge, "run": run, "cost": free, "purpose": noted}
                 chain.append({**body, "time": _now()})
-        return _receipt(found)
+        return receipt_of(found)
 
     def paid(self, charge: str, run: str) -> bool:
-        """Whether a run's charge was committed and, if it was committed earlier under another name, claimed."""
+        """Whether a run's charge was committed and, if it was committed earlier under another name, claimed.
+
+        Args:
+            charge: its name.
+            run: the run that should have paid.
+
+        Returns:
+            Whether it did.
+        """
         with self._chain.transaction() as chain:
             if charge == run:
                 return charge_key(charge) in chain.state
@@ -291,12 +273,12 @@ class Ledger:
         """The receipt of a charge, if it was committed."""
         with self._chain.transaction() as chain:
             found = _find_charge(chain, charge)
-        return None if found is None else _receipt(found)
+        return None if found is None else receipt_of(found)
 
     def terms(self, dataset: str) -> tuple[tuple[float, float], str]:
         """A data set's budget (epsilon, delta) and its unit of privacy."""
         with self._chain.transaction() as chain:
-            account = _account(chain, dataset)
+            account = account_of(chain, dataset)
         return (account.rule.epsilon, account.rule.delta), account.unit
 
     def check_relation(self, dataset: str, cost: Cost) -> None:
@@ -319,18 +301,18 @@ class Ledger:
             >>> folder.cleanup()
         """
         with self._chain.transaction() as chain:
-            account = _account(chain, dataset)
+            account = account_of(chain, dataset)
         account.check_relation(cost)
 
     def status(self, dataset: str) -> Status:
         """What was spent on a data set, and what is left."""
         with self._chain.transaction() as chain:
-            return _account(chain, dataset).status()
+            return account_of(chain, dataset).status()
 
     def datasets(self) -> list[Status]:
         """All data sets, in the order in which they were added."""
         with self._chain.transaction() as chain:
-            accounts = [_account(chain, name) for name in chain.state.get(DATASETS, [])]
+            accounts = [account_of(chain, name) for name in chain.state.get(DATASETS, [])]
         return [account.status() for account in accounts]
 
     def charges(self) -> list[Charge]:
@@ -343,7 +325,7 @@ class Ledger:
             if entry.body["kind"] == "dataset":
                 deltas[entry.body["dataset"]] = float(entry.body["filter"]["delta"])
             elif entry.body["kind"] == "charge":
-                found.append(_listed(entry, deltas[entry.body["dataset"]]))
+                found.append(charge_of(entry, deltas[entry.body["dataset"]]))
         return found
 
     @property
@@ -382,77 +364,6 @@ class Ledger:
         return entries
 
 
-@dataclass(frozen=True)
-class _Account:
-    """A data set's budget and sums, from the sealed state."""
-
-    dataset: str
-    unit: str
-    neighbours: Neighbours
-    rule: Filter
-    charges: int
-    spent: Curve
-    how: str
-    total: float | None  # None in entries of older versions
-    last: Entry
-
-    def check_relation(self, cost: Cost) -> None:
-        """Refuse a cost under another relation: sums of both would be a guarantee about neither."""
-        if cost.neighbours != self.neighbours:
-            raise InvalidInput(
-                f"The data set {self.dataset!r} is protected for '{self.neighbours}'; this charge is for "
-                f"'{cost.neighbours}'. Plan with Budget(epsilon, delta, neighbours) of the data set; nothing was "
-                "charged."
-            )
-
-    def admission(self, spent: Curve, exact: float) -> str | None:
-        """The rule that admits a sum, or None; exact composition is for the charge that opens the account alone."""
-        if self.rule.admits(spent):
-            return "renyi"
-        return "fixed" if self.charges == 0 and exact <= self.rule.epsilon else None
-
-    def covered(self) -> float:
-        """An epsilon that covers all charges at the budget's delta."""
-        if self.total is not None or self.charges == 0:
-            return self.total or 0.0
-        if self.how == "fixed":
-            return compose(*(cost_from_json(c) for c in self.last.body["costs"])).epsilon(self.rule.delta)
-        return self.rule.epsilon_spent(self.spent)
-
-    def left(self) -> float:
-        """The epsilon of the largest Gaussian charge that would still be admitted."""
-        if self.charges == 0:
-            return self.rule.epsilon
-        return 0.0 if self.how == "fixed" else _left(self.rule, self.spent)
-
-    def status(self) -> Status:
-        rule = self.rule
-        spent, left = self.covered(), self.left()
-        figures = rule.epsilon, rule.delta, self.charges, spent, left
-        return Status(self.dataset, self.unit, *figures, self.how, str(self.neighbours))
-
-    def refusal(self, asked: float) -> BudgetExceeded:
-        rule = self.rule
-        return BudgetExceeded(
-            f"A charge of epsilon {asked:.4g} would exceed the budget of {self.dataset!r} (epsilon {rule.epsilon:g}, "
-            f"delta {rule.delta:g}): {rule.epsilon_spent(self.spent):.4g} is spent, about "
-            f"{_left(rule, self.spent):.4g} is left for one more charge. Plan a cheaper run; nothing was charged."
-        )
-
-
-def _account(chain: Transaction, dataset: str) -> _Account:
-    name = _name("A data set's name", dataset)
-    found = chain.state.get(account_key(name))
-    if found is None:
-        known = ", ".join(sorted(chain.state.get(DATASETS, []))) or "none yet"
-        raise InvalidInput(f"The ledger has no data set {dataset!r} (known: {known}). Add it with 'dptune ledger add'.")
-    rule = filter_from_json(found["filter"])
-    spent = rule.nothing if found["spent"] is None else curve_from_json(found["spent"])
-    last = chain.entry(*found["last"])
-    relation = neighbours_from_text(found.get("neighbours", str(ADDED_OR_REMOVED)))
-    return _Account(name, found["unit"], relation, rule, found["charges"], spent, found["rule"], found["total"], last)
-
-
 def _find_charge(chain: Transaction, charge: str) -> Entry | None:
     place = chain.state.get(charge_key(charge))
     return None if place is None else chain.entry(*place)
@@ -463,12 +374,7 @@ def _costs_of(entry: Entry) -> list[Cost]:
     return [cost_from_json(cost) for cost in entry.body["costs"]]
 
 
-def _receipt(entry: Entry) -> Receipt:
-    body = entry.body
-    return Receipt(body["charge"], body["dataset"], body["rule"], entry.hash, entry.number, body["time"])
-
-
-def _refuse_other_name(chain: Transaction, dataset: str, fingerprint: str | None) -> None:
+def _refuse_othercheck_name(chain: Transaction, dataset: str, fingerprint: str | None) -> None:
     """The same records under two names would have two budgets."""
     names = [] if fingerprint is None else chain.state.get(print_key(fingerprint), [])
     for name in names:
@@ -484,29 +390,3 @@ def _free_cost(costs: list[Cost], wanted: Cost, used: list[int | None]) -> int |
     if None in used:
         return None if len(used) >= costs.count(wanted) else costs.index(wanted)
     return next((place for place, cost in enumerate(costs) if cost == wanted and place not in used), None)
-
-
-def _listed(entry: Entry, delta: float) -> Charge:
-    body = entry.body
-    purpose, epsilon = body.get("purpose"), body.get("epsilon")
-    kinds = sorted({str(cost.get("cost")) for cost in body["costs"]})
-    method = purpose["method"] if purpose is not None else "+".join(kinds)
-    if "epsilon" not in body and len(body["costs"]) == 1:
-        epsilon = cost_from_json(body["costs"][0]).epsilon(delta)
-    names = body["dataset"], body["charge"]
-    return Charge(entry.number, body["time"], *names, method, epsilon, body.get("total"), body["rule"])
-
-
-def _left(rule: Filter, spent: Curve) -> float:
-    """The epsilon, at the budget's delta, of the largest Gaussian charge that the filter would still admit."""
-    from dptune.accounting import Gdp  # noqa: PLC0415 - the one place that needs a mechanism
-
-    def admitted(mu: float) -> bool:
-        more = Curve(tuple(a * mu * mu / 2.0 for a in rule.orders), rule.cut)
-        return rule.admits(spent + more)
-
-    low, high = 0.0, 20.0
-    for _ in range(18):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if admitted(middle) else (low, middle)
-    return Gdp(low).epsilon(rule.delta) if low > 1e-5 else 0.0

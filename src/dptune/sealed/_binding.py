@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dptune.ledgers.ledger import Purpose
+from dptune.ledgers import Purpose
 from dptune.methods.plan import Plan
 from dptune.randomness import Randomness
 from dptune.sealed._signature import SCHEME, Signer, verifies

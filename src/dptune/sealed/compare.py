@@ -28,7 +28,18 @@ _UNSIGNED = "the charge was made by an older version, which signed nothing"
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was compared and agrees, and what could not be compared, with the reason."""
+    """What was compared and agrees, and what could not be compared, with the reason.
+
+    Args:
+        charge: the name of the charge.
+        entry: its number in the ledger.
+        compared: the figures that agree.
+        not_compared: the others, each with the reason.
+
+    Example:
+        >>> Comparison("run 1", 3, ("epsilon", "delta"), ()).compared
+        ('epsilon', 'delta')
+    """
 
     charge: str
     entry: int
@@ -70,6 +81,12 @@ def compare_release(entries: Sequence[Entry], path: Path) -> Comparison:
     Raises:
         InvalidInput: the file is not a ``release.json`` of a charged run.
         Corrupt: something differs; the message names all of it.
+
+    Example:
+        >>> compare_release([], Path("nothing.json"))
+        Traceback (most recent call last):
+        ...
+        dptune.errors.InvalidInput: ...
     """
     details = _details(path)
     stated = details["ledger"]

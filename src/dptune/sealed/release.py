@@ -37,7 +37,24 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Release:
-    """What a run released."""
+    """What a run released: the only thing that leaves it.
+
+    Args:
+        path: the folder, which may be copied, sent and published.
+        params: the winner's parameters.
+        epsilon: what everything cost, tuning included; None where nothing finite is known.
+        delta: the delta at which epsilon is stated.
+        epsilon_lower: a certificate that the same account cannot be below; None if none is known.
+        method: the plan's method.
+        dataset: the name of the data set.
+        statement: the privacy statement, as Markdown.
+        details: everything that ``release.json`` holds.
+        continued: False if there was nothing left to do.
+
+    Example:
+        >>> Release(Path("release"), {"lr": 0.1}, 3.0, 1e-5, 2.9, "subset", "icu", "", {}).params
+        {'lr': 0.1}
+    """
 
     path: Path
     params: dict[str, Any]
@@ -133,7 +150,24 @@ def digest_release(folder: Path) -> str:
 
 
 def load_release(run: str | Path, continued: bool = True) -> Release:
-    """The release of a run that has one: from the run's folder, or from a copy of its ``release`` folder."""
+    """The release of a run that has one: from the run's folder, or from a copy of its ``release`` folder.
+
+    Args:
+        run: the folder.
+        continued: noted in the result; False where there was nothing left to do.
+
+    Returns:
+        The release; its model is opened when it is asked for.
+
+    Raises:
+        Corrupt: there is no release in the folder, or it was damaged.
+
+    Example:
+        >>> load_release("nowhere")
+        Traceback (most recent call last):
+        ...
+        dptune.errors.Corrupt: The release in nowhere is damaged. Restore the folder from a backup.
+    """
     run = Path(run)
     folder = run if (run / "release.json").is_file() else run / "release"
     try:

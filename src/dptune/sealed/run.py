@@ -10,45 +10,32 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import math
 import re
 import secrets
-import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dptune._files import plain, private_folder, remove_tree, write_durable
+from dptune._files import remove_tree
 from dptune.data import Named
-from dptune.errors import Corrupt, DptuneError, InvalidInput, Stopped
-from dptune.executors.base import Executor, Session, Work
+from dptune.errors import DptuneError, InvalidInput
+from dptune.executors.base import Executor
 from dptune.executors.processes import Processes
-from dptune.ledgers.ledger import Ledger, Receipt
-from dptune.methods.lines import settle_selection
+from dptune.ledgers import Ledger
 from dptune.methods.plan import Plan
-from dptune.methods.trial import Selection
 from dptune.randomness import Randomness
-from dptune.sealed._binding import purpose_of, signer_of
 from dptune.sealed._clock import Deadline
 from dptune.sealed._folder import Folder, new_folder, working_in
-from dptune.sealed._quiet import Quiet, silence
 from dptune.sealed._records import check_records, mark_of
-from dptune.sealed._signature import Signer
-from dptune.sealed._stacks import kinds
 from dptune.sealed._terms import Terms, check_able, check_name, check_run, fingerprint, preflight, stored_job, terms_of
+from dptune.sealed._under_way import UnderWay, check_release
 from dptune.sealed.duration import AUTO, offered_time, workers_of
-from dptune.sealed.loop import Beat, Loop
+from dptune.sealed.loop import Beat
 from dptune.sealed.release import (
     Release,
-    build_release,
-    digest_release,
     load_release,
     public_time,
-    publish_release,
-    set_times,
 )
-from dptune.sealed.statement import Facts
 from dptune.sealed.vault import Vault
 from dptune.trainer import DeclaresGenerator, Trainer
 
@@ -78,11 +65,41 @@ def run(
 ) -> Release:
     """Run a plan inside the seal and release its winner.
 
-    ``out`` is the run's folder. Without ``ledger`` the run keeps one of its own, good for this plan's budget alone.
-    ``release_at`` is a public time before which nothing is released, or "auto": when the run will most likely be over.
-    ``rehearsal`` names the folder of an earlier rehearsal, whose replay check goes into the statement and whose
-    durations serve "auto". ``charge`` claims a charge that was committed earlier.
-    ``seed`` makes this a rehearsal.
+    Args:
+        plan: what to run; it knows its cost.
+        trainer: trains one configuration.
+        data: the private records, as the trainer takes them.
+        ledger: the budget ledger or its file. Without one the run keeps one of its own, good for this plan's budget
+            alone.
+        dataset: the name under which the records are in the ledger.
+        out: the run's folder; a new one by default.
+        executor: where trials run; by default processes of this machine.
+        seed: makes this a rehearsal, whose release has no guarantee.
+        data_is: "private", or "public" or "synthetic" for a rehearsal.
+        release_at: a public time before which nothing is released, or "auto": when the run will most likely be over.
+        rehearsal: the folder of an earlier rehearsal, whose replay check goes into the statement and whose durations
+            serve "auto".
+        charge: claims a charge that was committed earlier.
+        job: how the command line described the run, for ``dptune resume``.
+        beat: is called with signs of life.
+
+    Returns:
+        The release.
+
+    Raises:
+        InvalidInput: something public is wrong; nothing was charged.
+        BudgetExceeded: the ledger has less left; nothing was charged.
+        Stopped: the run stopped inside the seal; it is charged, and :func:`resume` continues it.
+
+    Example:
+        >>> from dptune import Budget, Float, Geometric, PureDp, RandomStopping, Space, trainer
+        >>> @trainer(cost=PureDp(0.1))
+        ... def guess(params, data, rng):
+        ...     return {"rate": params["lr"]}, -abs(params["lr"] - 1)
+        >>> plan = RandomStopping(Space(lr=Float(0.1, 10, log=True)), Geometric(3)).plan(Budget(1, 1e-5), guess)
+        >>> release = run(plan, guess, [1, 2, 3], seed=1, data_is="synthetic", out="first")
+        >>> sorted(release.params)
+        ['lr']
     """
     check_run(plan, trainer, seed, data_is)
     release_at = _release_time(plan, release_at, rehearsal, executor)
@@ -105,7 +122,7 @@ def run(
         if release_at is not None:
             noted["deadline"] = Deadline.of(public_time(release_at)).describe()
         vault = Vault.create(path / "vault", noted, randomness)
-        return _Run(path, vault, terms, trainer, data, executor or Processes(), beat).work()
+        return UnderWay(path, vault, terms, trainer, data, executor or Processes(), beat).work()
 
 
 def _release_time(plan: Plan, given: str | None, rehearsal: str | Path | None, executor: Any) -> str | None:
@@ -151,7 +168,32 @@ def resume(
     executor: Executor | None = None,
     beat: Callable[[Beat], None] | None = None,
 ) -> Release:
-    """Finish a run that was cut off: same trials, same randomness, no second charge."""
+    """Finish a run that was cut off: same trials, same randomness, no second charge.
+
+    Args:
+        out: the run's folder.
+        trainer: the same as before.
+        data: the same records as before; others are refused.
+        executor: where trials run; it may be another one.
+        beat: is called with signs of life.
+
+    Returns:
+        The release; the one that is there if the run was finished.
+
+    Raises:
+        InvalidInput: there is no run in this folder, or it cannot go on with this trainer or these records.
+        Corrupt: the run's folder or its ledger was damaged; nothing is released.
+
+    Example:
+        >>> from dptune import Budget, Float, Geometric, PureDp, RandomStopping, Space, trainer
+        >>> @trainer(cost=PureDp(0.1))
+        ... def guess(params, data, rng):
+        ...     return {"rate": params["lr"]}, -abs(params["lr"] - 1)
+        >>> plan = RandomStopping(Space(lr=Float(0.1, 10, log=True)), Geometric(3)).plan(Budget(1, 1e-5), guess)
+        >>> release = run(plan, guess, [1, 2, 3], seed=1, data_is="synthetic", out="rehearsal")
+        >>> resume("rehearsal", guess, [1, 2, 3]).params == release.params
+        True
+    """
     folder = Path(out)
     if released(folder):
         return load_release(folder, continued=False)
@@ -162,7 +204,7 @@ def resume(
             check_able(terms.plan, trainer)
             _check_generator(vault, trainer)
             check_records(vault, data)
-        return _Run(folder, vault, terms, trainer, data, executor or Processes(), beat).work()
+        return UnderWay(folder, vault, terms, trainer, data, executor or Processes(), beat).work()
 
 
 def _generator(trainer: object) -> str | None:
@@ -191,7 +233,7 @@ def released(out: str | Path) -> bool:
     facts = vault.facts()
     if facts.get("state") != "released" or not vault.destroyed():
         return False
-    _check_release(Path(out), facts)
+    check_release(Path(out), facts)
     return True
 
 
@@ -203,15 +245,6 @@ def _plain(name: str) -> str:
             "the run goes with 'out'."
         )
     return name
-
-
-def _check_release(folder: Path, facts: dict[str, Any]) -> None:
-    """The release folder must be the one that the run made."""
-    if facts.get("release") is None or digest_release(folder / "release") != facts["release"]:
-        raise Corrupt(
-            f"The folder {folder / 'release'} is not what the run released: it was changed, or put there by somebody "
-            "else. Restore it from a copy; if the run was not finished, move that folder away and resume."
-        )
 
 
 def _ledger(ledger: str | Path | Ledger) -> Ledger:
@@ -227,184 +260,3 @@ def _charged(vault: Vault) -> bool:
         return terms.ledger is None or Ledger(terms.ledger).paid(terms.charge, terms.run)
     except Exception:
         return True
-
-
-@dataclass(frozen=True)
-class _Run:
-    """One run under way, new or continued."""
-
-    folder: Path
-    vault: Vault
-    terms: Terms
-    trainer: Trainer[Any, object]
-    data: Any
-    executor: Executor
-    beat: Callable[[Beat], None] | None
-
-    def work(self) -> Release:
-        """From wherever the run is to its release; the caller has locked the folder."""
-        if (self.folder / "release").exists():  # cut off between the release and its note
-            return self._close(load_release(self.folder))
-        randomness = self.vault.randomness()
-        work = Work(self.trainer, self.data, randomness.secret(), self.vault.inside)
-        with self._workers(work) as session:
-            signer = None if self.terms.ledger is None else signer_of(randomness, self.terms.run)
-            receipt, budget, unit = self._charge(signer)
-            with self._sealed():
-                kind = kinds(self.trainer, self._log)
-                loop = Loop(self.vault, session, self.beat, counts=receipt is None, kind=kind)
-                selection, replay = self._train(loop, randomness)
-                facts = self._facts(selection, receipt, budget, unit, replay)
-                built = self._build(facts, selection, loop, signer)
-        self._check_charge(receipt)
-        return self._close(publish_release(self.folder, built))
-
-    def _build(self, facts: Facts, selection: Selection, loop: Loop, signer: Signer | None) -> Path:
-        """Make the release inside the vault, then wait for its public time.
-
-        Everything that takes longer the more trials there were is done before: after the wait comes nothing but the
-        ledger and one rename.
-        """
-        self.vault.check()
-        model, deadline = self._model(selection), self._deadline()
-        late = deadline is not None and deadline.left() < 0
-        while True:
-            built = build_release(self.vault.inside / "release", self._timed(facts, late), model, signer)
-            self.vault.remember(release=digest_release(built))
-            if deadline is None or late or deadline.left() > 0:
-                break
-            late = True  # its time passed while it was being written
-        if deadline is not None:
-            loop.wait_until(deadline)
-        return built
-
-    def _timed(self, facts: Facts, late: bool) -> Facts:
-        """With the public time that files carry: never one that was not kept."""
-        if facts.release_at is None or late:
-            return replace(facts, late=late)
-        return replace(facts, released=facts.release_at)
-
-    def _deadline(self) -> Deadline | None:
-        if self.terms.release_at is None:
-            return None
-        return Deadline.stored(self.vault.facts().get("deadline"), public_time(self.terms.release_at))
-
-    @property
-    def _log(self) -> Path:
-        return private_folder(self.vault.inside / "output") / "search.log"
-
-    @contextlib.contextmanager
-    def _workers(self, work: Work) -> Iterator[Session]:
-        session = self.executor.open(work)
-        try:
-            yield session
-        finally:
-            session.close()
-
-    def _charge(self, signer: Signer | None) -> tuple[Receipt | None, tuple[float, float] | None, str]:
-        terms = self.terms
-        if terms.ledger is None or signer is None:
-            return None, None, "record"
-        book, known = Ledger(terms.ledger), self.vault.facts().get("receipt")
-        purpose = purpose_of(terms.plan, signer)
-        if known is not None:  # charged before it was cut off
-            receipt = Receipt(**known)
-            self._check_charge(receipt)
-        elif terms.charge == terms.run:
-            receipt = book.charge(terms.dataset, terms.plan.cost, terms.charge, terms.fingerprint, purpose)
-        else:
-            receipt = book.claim(terms.charge, terms.run, terms.dataset, terms.plan.cost, purpose)
-        budget, unit = book.terms(terms.dataset)
-        self.vault.remember(receipt=asdict(receipt))
-        return receipt, budget, unit
-
-    def _check_charge(self, receipt: Receipt | None) -> None:
-        """What is released must still be paid for: the ledger holds the charge, at the place of the receipt."""
-        if receipt is None or self.terms.ledger is None:
-            return
-        book = Ledger(self.terms.ledger)
-        if not book.paid(self.terms.charge, self.terms.run) or book.receipt(self.terms.charge) != receipt:
-            raise Corrupt(
-                f"The ledger {book.path} no longer holds the charge of the run in {self.folder}; nothing was released. "
-                "Restore the ledger from its newest backup, then resume the run."
-            )
-
-    @contextlib.contextmanager
-    def _sealed(self) -> Iterator[None]:
-        """Errors from here on may depend on data: their details stay in the vault."""
-        try:
-            yield
-        except Exception as error:
-            if type(error) in (DptuneError, Corrupt, Stopped):  # ours: about the disk, the workers, the folder
-                raise
-            with contextlib.suppress(Exception):
-                write_durable(self.vault.inside / "stopped.txt", plain(traceback.format_exc()).encode())
-            raise Stopped(
-                f"The run in {self.folder} stopped inside the seal; the curator finds details in its vault. It is "
-                f"charged; "
-                f"continue it with 'dptune resume {self.folder}'."
-            ) from None
-
-    def _train(self, loop: Loop, randomness: Randomness) -> tuple[Selection, str]:
-        with silence(self._log):
-            search = Quiet(self.terms.plan.start(randomness), self._log)
-        selection = settle_selection(self.trainer, loop.search(search))
-        if selection.final is not None:
-            loop.final(selection.final)
-        replay = self.terms.replay
-        if self.terms.ledger is None:
-            with silence(self._log):
-                first = self.terms.plan.start(randomness).ask()
-            replay = "unknown" if not first else "exact" if loop.repeats(first) else "inexact"
-        return selection, replay
-
-    def _model(self, selection: Selection) -> bytes | None:
-        number = selection.final.index if selection.final is not None else selection.winner
-        return None if number is None else self.vault.model(number)
-
-    def _facts(
-        self, selection: Selection, receipt: Receipt | None, budget: tuple[float, float] | None, unit: str, replay: str
-    ) -> Facts:
-        terms, plan = self.terms, self.terms.plan
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        return Facts(
-            plan=plan,
-            params=selection.params,
-            dataset=terms.dataset,
-            unit=unit,
-            epsilon=plan.price(),
-            epsilon_lower=_lower(plan),
-            receipt=receipt,
-            budget=budget,
-            model=None,
-            released=now if receipt is None else receipt.time,
-            release_at=terms.release_at,
-            late=False,
-            replay=replay,
-            data_is=terms.data_is,
-            seconds=self.vault.seconds() if receipt is None else None,
-        )
-
-    def _close(self, release: Release) -> Release:
-        """The release is out: let no folder tell when that was, then destroy the secret.
-
-        What others can see comes first: destroying takes longer the more models there are.
-        """
-        facts = self.vault.facts()
-        _check_release(self.folder, facts)
-        if facts.get("state") != "released":
-            set_times(public_time(release.details["released"]), release.path, self.folder)
-            self.vault.remember(state="released")
-        self.vault.destroy()
-        return release
-
-
-def _lower(plan: Plan) -> float | None:
-    """The lower certificate; None where there is none."""
-    if not plan.guaranteed:
-        return None
-    try:
-        value = plan.cost.epsilon_lower(plan.budget.delta)
-    except (ArithmeticError, ValueError, IndexError):
-        return None
-    return value if 0.0 < value < math.inf else None  # 0 certifies nothing

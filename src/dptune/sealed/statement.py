@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dptune.accounting import Neighbours
-from dptune.ledgers.ledger import Receipt
+from dptune.ledgers import Receipt
 from dptune.methods.plan import Plan
 
 __all__ = ["WATERMARK", "Facts", "statement_markdown"]

@@ -5,6 +5,7 @@ charge to the release; whatever changes is in the inner one: a SQLite file, the 
 may still win. Everything is durable when a call returns, so a run that was cut off continues from here, and everything
 is checked under a key when it is read (``_seal.py``, ``docs/sealed_runs.md``). Every read through the API is logged
 with its reason; the secret and the models are destroyed at release, since secret plus model would remove the noise.
+The class is one file because every method keeps the same promise: durable, and checked, when it returns.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from dptune.errors import Corrupt, DptuneError, InvalidInput
 from dptune.randomness import Randomness
 from dptune.sealed._seal import SCHEMA, SECRET_BYTES, Damaged, Rows, pack_secret, unpack_secret
 
-__all__ = ["Reading", "Vault", "read_vault"]
+__all__ = ["Vault"]
 
 _INSIDE = "inside"
 _GONE = "secret.gone"
@@ -47,13 +48,36 @@ _WRITABLE = b"\x01\x01"  # bytes 18 and 19 of a SQLite file with such a journal:
 
 @dataclass(frozen=True)
 class Vault:
-    """An existing vault. One process at a time may work in it: the one that has locked the run's folder."""
+    """An existing vault. One process at a time may work in it: the one that has locked the run's folder.
+
+    Args:
+        path: its folder, owner-only.
+
+    Example:
+        >>> vault = Vault.create(Path("vault"), {"state": "open"}, Randomness.rehearsal(1))
+        >>> vault.begin({0: "{}"})
+        >>> vault.finish(0, 0.9, None, None, "")
+        >>> vault.outcomes()
+        {0: 0.9}
+    """
 
     path: Path
 
     @classmethod
     def create(cls, path: Path, facts: dict[str, Any], randomness: Randomness) -> Vault:
-        """Make a vault that is complete and durable when it appears under its name."""
+        """Make a vault that is complete and durable when it appears under its name.
+
+        Args:
+            path: its folder, which must not be there.
+            facts: what is fixed when the run begins, as JSON values.
+            randomness: the run's secret.
+
+        Returns:
+            The vault.
+
+        Raises:
+            InvalidInput: there is a run in this folder already.
+        """
         if path.exists():
             raise InvalidInput(
                 f"There is already a run in {path.parent}. Finish it with 'dptune resume', or choose another folder."
@@ -240,7 +264,15 @@ class Vault:
         return deaths
 
     def finish(self, number: int, score: float, model: bytes | None, error: str | None, output: str) -> None:
-        """Store an outcome, once: the model first, so that an outcome that counts has its model."""
+        """Store an outcome, once: the model first, so that an outcome that counts has its model.
+
+        Args:
+            number: of the trial.
+            score: its score; minus infinity for a failure.
+            model: the packed model, if there is one.
+            error: the traceback of a failure.
+            output: what the training printed.
+        """
         said = None if error is None else plain(error)
         with self._rows() as rows:
             if rows.get("outcomes", number) is not None:
@@ -313,7 +345,12 @@ class Vault:
         return not left
 
     def log_read(self, what: str, reason: str) -> None:
-        """Write down that somebody looked."""
+        """Write down that somebody looked.
+
+        Args:
+            what: what was looked at.
+            reason: why.
+        """
         try:
             reader = getpass.getuser()
         except (KeyError, OSError):  # a user without a name
@@ -321,44 +358,3 @@ class Vault:
         with self._database() as database:
             row = (time.time(), plain(reader), plain(what), plain(reason))
             database.execute("INSERT INTO reads VALUES (?, ?, ?, ?)", row)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What a curator read. Not releasable: each of these would break the run's guarantee."""
-
-    scores: dict[int, float]
-    params: dict[int, dict[str, Any]]
-    errors: dict[int, str]
-    deaths: dict[int, int]
-    started: dict[int, float]
-    finished: dict[int, float]
-    reads: list[tuple[float, str, str, str]]
-
-
-def read_vault(run: str | Path, reason: str) -> Reading:
-    """Open a run's vault as its curator. The read is logged, with its reason, before anything is returned.
-
-    Until the release everything is checked first; afterwards the key is destroyed, and what is read is what lies there.
-    """
-    if not isinstance(reason, str) or not reason.strip():
-        raise InvalidInput("Reading a vault needs a reason: it is logged, and what you read must not be released.")
-    vault = Vault.open(Path(run) / "vault")
-    vault.log_read("scores, parameters, errors and timings", reason)
-    with vault._database() as database:
-        trials = database.execute("SELECT number, trial, started, deaths FROM trials").fetchall()
-        outcomes = database.execute("SELECT number, score, error, finished FROM outcomes").fetchall()
-        reads = database.execute("SELECT time, reader, what, reason FROM reads ORDER BY time").fetchall()
-    try:
-        params = {row[0]: json.loads(row[1])["params"] for row in trials}
-    except (ValueError, TypeError, KeyError):
-        raise vault._damaged() from None
-    return Reading(
-        scores={row[0]: row[1] for row in outcomes},
-        params=params,
-        errors={row[0]: row[2] for row in outcomes if row[2]},
-        deaths={row[0]: row[3] for row in trials if row[3]},
-        started={row[0]: row[2] for row in trials},
-        finished={row[0]: row[3] for row in outcomes},
-        reads=reads,
-    )

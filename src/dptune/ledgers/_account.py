@@ -1,0 +1,113 @@
+"""A data set's account: its budget, what was charged, and whether one more charge is admitted.
+
+Read from the sealed state within one transaction; the rule is ``docs/theorems/filter.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dptune.accounting import ADDED_OR_REMOVED, Cost, Gdp, Neighbours, compose, cost_from_json
+from dptune.accounting.filter import Curve, Filter, curve_from_json, filter_from_json
+from dptune.accounting.neighbours import neighbours_from_text
+from dptune.errors import BudgetExceeded, InvalidInput
+from dptune.ledgers._chain import Transaction
+from dptune.ledgers.entries import DATASETS, Entry, account_key
+from dptune.ledgers.records import Status
+
+__all__ = ["Account", "account_of", "check_name"]
+
+
+def check_name(what: str, value: object) -> str:
+    """A name that may stand in the ledger."""
+    if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
+        raise InvalidInput(f"{what} must be a text of 1 to 200 printable characters; got {value!r:.80}.")
+    return value
+
+
+@dataclass(frozen=True)
+class Account:
+    """A data set's budget and sums, from the sealed state."""
+
+    dataset: str
+    unit: str
+    neighbours: Neighbours
+    rule: Filter
+    charges: int
+    spent: Curve
+    how: str
+    total: float | None  # None in entries of older versions
+    last: Entry
+
+    def check_relation(self, cost: Cost) -> None:
+        """Refuse a cost under another relation: sums of both would be a guarantee about neither."""
+        if cost.neighbours != self.neighbours:
+            raise InvalidInput(
+                f"The data set {self.dataset!r} is protected for '{self.neighbours}'; this charge is for "
+                f"'{cost.neighbours}'. Plan with Budget(epsilon, delta, neighbours) of the data set; nothing was "
+                "charged."
+            )
+
+    def admission(self, spent: Curve, exact: float) -> str | None:
+        """The rule that admits a sum, or None; exact composition is for the charge that opens the account alone."""
+        if self.rule.admits(spent):
+            return "renyi"
+        return "fixed" if self.charges == 0 and exact <= self.rule.epsilon else None
+
+    def covered(self) -> float:
+        """An epsilon that covers all charges at the budget's delta."""
+        if self.total is not None or self.charges == 0:
+            return self.total or 0.0
+        if self.how == "fixed":
+            return compose(*(cost_from_json(c) for c in self.last.body["costs"])).epsilon(self.rule.delta)
+        return self.rule.epsilon_spent(self.spent)
+
+    def left(self) -> float:
+        """The epsilon of the largest Gaussian charge that would still be admitted."""
+        if self.charges == 0:
+            return self.rule.epsilon
+        return 0.0 if self.how == "fixed" else _left(self.rule, self.spent)
+
+    def status(self) -> Status:
+        """Where the budget stands."""
+        rule = self.rule
+        spent, left = self.covered(), self.left()
+        figures = rule.epsilon, rule.delta, self.charges, spent, left
+        return Status(self.dataset, self.unit, *figures, self.how, str(self.neighbours))
+
+    def refusal(self, asked: float) -> BudgetExceeded:
+        """What is said when a charge is not admitted."""
+        rule = self.rule
+        return BudgetExceeded(
+            f"A charge of epsilon {asked:.4g} would exceed the budget of {self.dataset!r} (epsilon {rule.epsilon:g}, "
+            f"delta {rule.delta:g}): {rule.epsilon_spent(self.spent):.4g} is spent, about "
+            f"{_left(rule, self.spent):.4g} is left for one more charge. Plan a cheaper run; nothing was charged."
+        )
+
+
+def account_of(chain: Transaction, dataset: str) -> Account:
+    """The account of a data set, which must be in the ledger."""
+    name = check_name("A data set's name", dataset)
+    found = chain.state.get(account_key(name))
+    if found is None:
+        known = ", ".join(sorted(chain.state.get(DATASETS, []))) or "none yet"
+        raise InvalidInput(f"The ledger has no data set {dataset!r} (known: {known}). Add it with 'dptune ledger add'.")
+    rule = filter_from_json(found["filter"])
+    spent = rule.nothing if found["spent"] is None else curve_from_json(found["spent"])
+    last = chain.entry(*found["last"])
+    relation = neighbours_from_text(found.get("neighbours", str(ADDED_OR_REMOVED)))
+    return Account(name, found["unit"], relation, rule, found["charges"], spent, found["rule"], found["total"], last)
+
+
+def _left(rule: Filter, spent: Curve) -> float:
+    """The epsilon, at the budget's delta, of the largest Gaussian charge that the filter would still admit."""
+
+    def admitted(mu: float) -> bool:
+        more = Curve(tuple(a * mu * mu / 2.0 for a in rule.orders), rule.cut)
+        return rule.admits(spent + more)
+
+    low, high = 0.0, 20.0
+    for _ in range(18):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if admitted(middle) else (low, middle)
+    return Gdp(low).epsilon(rule.delta) if low > 1e-5 else 0.0
