@@ -90,6 +90,11 @@ def audit(
             draw([found], trade_off(plan_attack(described), _CURVE), figure)
     if figure is not None and found.curve is not None:
         draw([found], found.curve, figure)
+    _report(title, found, as_json)
+
+
+def _report(title: str, found: Audit, as_json: bool) -> None:
+    """Say what the games showed."""
     if as_json:
         print_json(found.describe())
         return

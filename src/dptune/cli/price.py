@@ -55,28 +55,25 @@ def price(
         variant=None if subset is None else variant,
     )
     if as_json:
-        print_json(
-            {
-                "base_epsilon": base_epsilon,
-                "epsilon": epsilon,
-                "epsilon_lower": lower,
-                "delta": delta,
-                "literature": {name: bound.epsilon for name, bound in bounds.items()},
-            }
-        )
+        literature = {name: bound.epsilon for name, bound in bounds.items()}
+        figures = {"base_epsilon": base_epsilon, "epsilon": epsilon, "epsilon_lower": lower, "delta": delta}
+        print_json({**figures, "literature": literature})
         return
-    rows = [["one run, untuned", number(base_epsilon), "what is usually reported"]]
-    rows += [
-        [name.replace("_", " "), number(bound.epsilon), ""]
-        for name, bound in bounds.items()
-        if bound.epsilon is not None
-    ]
+    title = f"epsilon at delta {delta:g}: {mechanism}, {law}"
+    _show(title, base_epsilon, epsilon, lower, {name: bound.epsilon for name, bound in bounds.items()})
+
+
+def _show(title: str, one_run: float, epsilon: float, lower: float, literature: dict[str, float | None]) -> None:
+    """The table for people: one run, the literature, ours, and the certificate."""
+    named = {name.replace("_", " "): bound for name, bound in literature.items()}
+    rows = [["one run, untuned", number(one_run), "what is usually reported"]]
+    rows += [[name, number(bound), ""] for name, bound in named.items() if bound is not None]
     rows += [
         ["dptune, proven", number(epsilon), "no score costs more"],
         ["certificate from below", number(lower or None), "some score costs this much"],
     ]
-    print_rows(f"epsilon at delta {delta:g}: {mechanism}, {law}", ["", "epsilon", ""], rows)
-    silent = [name.replace("_", " ") for name, bound in bounds.items() if bound.epsilon is None]
+    print_rows(title, ["", "epsilon", ""], rows)
+    silent = [name for name, bound in named.items() if bound is None]
     print(f"Not applicable here: {', '.join(silent)}; docs/literature.md says why.")
 
 
