@@ -65,7 +65,7 @@ def register_tagged(base: type, key: str, known: Mapping[str, type]) -> None:
 def to_values(value: Any) -> Any:
     """A typed value as plain JSON values (dictionaries, lists, texts, numbers).
 
-    Examples:
+    Example:
         >>> from dptune import Budget
         >>> to_values(Budget(1.0, 1e-5))
         {'epsilon': 1.0, 'delta': 1e-05, 'neighbours': 'one record added or removed'}
@@ -89,7 +89,7 @@ def from_json(data: str | Mapping[str, Any] | list[Any], kind: type[T], what: st
     Raises:
         InvalidInput: the text is not JSON, or a field is unknown, missing, or of another type.
 
-    Examples:
+    Example:
         >>> from dptune import Budget
         >>> from_json(to_json(Budget(1.0, 1e-5)), Budget, "a budget")
         Budget(epsilon=1.0, delta=1e-05)

@@ -231,7 +231,24 @@ class Parallel(Cost):
 
 
 def compose(*costs: Cost) -> Cost:
-    """The cost of releasing all of these, computed on the same records."""
+    """The cost of releasing the outputs of all these mechanisms, computed on the same records.
+
+    Their costs must be fixed in advance; budgets that are chosen after earlier releases go through a ledger's
+    :class:`~dptune.accounting.Filter`.
+
+    Args:
+        costs: at least one.
+
+    Returns:
+        The cost of all of them together.
+
+    Raises:
+        InvalidInput: none was given, or they are about different neighbours.
+
+    Example:
+        >>> round(compose(Gaussian(2.0), Gaussian(2.0)).epsilon(1e-5), 3)  # twice Gaussian(2.0) would be 3.986
+        2.943
+    """
     if not costs:
         raise InvalidInput("'compose' needs at least one cost; got none.")
     same_relation("compose", *(check_cost("costs", cost) for cost in costs))
@@ -253,7 +270,21 @@ def compose(*costs: Cost) -> Cost:
 
 
 def mixture(weighted: Iterable[tuple[float, Cost]]) -> Cost:
-    """The cost of one of these, chosen with public probabilities, the choice being part of the output."""
+    """The cost of one of these mechanisms, chosen with public probabilities, where the choice is part of the output.
+
+    Args:
+        weighted: pairs of a probability and a cost; the probabilities sum to 1.
+
+    Returns:
+        The average of the profiles.
+
+    Raises:
+        InvalidInput: the weights are not probabilities that sum to 1, or the costs are about different neighbours.
+
+    Example:
+        >>> round(mixture([(0.9, Gaussian(4.0)), (0.1, Gaussian(2.0))]).epsilon(1e-5), 3)
+        1.698
+    """
     items = [(real("weight", w, 0, 1), check_cost("cost", c)) for w, c in weighted]
     items = [(w, c) for w, c in items if w > 0]
     total = math.fsum(w for w, _ in items)
@@ -284,7 +315,7 @@ def parallel(*costs: Cost) -> Cost:
     Raises:
         InvalidInput: none was given, or they are about other neighbours.
 
-    Examples:
+    Example:
         >>> parallel(Gaussian(1.0), Gaussian(2.0)).epsilon(1e-5) == Gaussian(1.0).epsilon(1e-5)
         True
     """
@@ -312,7 +343,7 @@ def worst(*costs: Cost) -> Cost:
     Raises:
         InvalidInput: none was given, or they are about different neighbours.
 
-    Examples:
+    Example:
         >>> worst(Gaussian(1.0), Gaussian(2.0)).epsilon(1e-5) == Gaussian(1.0).epsilon(1e-5)
         True
     """

@@ -39,7 +39,21 @@ _KINDS: dict[str, Callable[[dict[str, object]], Cost]] = {}
 
 
 class Cost(ABC):
-    """An upper bound on a mechanism's profile in both directions. Immutable and hashable."""
+    """What a mechanism pays: an upper bound on its privacy profile, in both directions. Immutable and hashable.
+
+    Costs are made by mechanisms (:class:`~dptune.accounting.Gaussian`, :class:`~dptune.accounting.DpSgd`) and by
+    operations on costs (:func:`~dptune.accounting.compose`, :func:`~dptune.accounting.select`). ``epsilon`` and
+    ``delta`` never claim less than is proven; ``epsilon_lower`` says how much of the claim is really needed.
+
+    A new kind of cost has a class attribute ``kind`` by which JSON knows it, its relation (``neighbours``), its upper
+    profile, a lower one, and its fields as JSON and back; all of them are functions of the frozen description alone.
+
+    Example:
+        >>> from dptune.accounting import Gaussian, compose
+        >>> cost = compose(Gaussian(2.0), Gaussian(2.0))
+        >>> round(cost.epsilon(1e-5), 3), round(cost.delta(1.0), 4)
+        (2.943, 0.0396)
+    """
 
     kind: ClassVar[str]
 
@@ -83,28 +97,108 @@ class Cost(ABC):
     # What users call.
 
     def epsilon(self, delta: float) -> float:
-        """The smallest proven epsilon at this delta, rounded up; ``inf`` if none can be proven."""
+        """The smallest proven epsilon at this delta, rounded up.
+
+        Args:
+            delta: in (0, 1); a common choice is 1e-5.
+
+        Returns:
+            Epsilon; ``inf`` if none can be proven.
+
+        Raises:
+            InvalidInput: delta is not a number in (0, 1).
+
+        Example:
+            >>> from dptune.accounting import Gaussian
+            >>> round(Gaussian(2.0).epsilon(1e-5), 3)
+            1.993
+        """
         return solved(self, _delta(delta))
 
     def delta(self, epsilon: float) -> float:
-        """The smallest proven delta at this epsilon >= 0."""
+        """The smallest proven delta at this epsilon.
+
+        Args:
+            epsilon: at least 0.
+
+        Returns:
+            Delta, rounded up.
+
+        Raises:
+            InvalidInput: epsilon is not a number from 0 on.
+
+        Example:
+            >>> from dptune.accounting import Gaussian
+            >>> round(Gaussian(2.0).delta(1.0), 5)
+            0.00683
+        """
         e = np.array([real("epsilon", epsilon, 0)])
         pair = profile(self)
         return float(max(pair.remove.delta(e)[0], pair.add.delta(e)[0]))
 
     def profile(self, epsilon: Array, direction: str = "remove") -> Array:
-        """d(e) for an array of e of any sign; ``direction`` is "remove" or "add"."""
+        """The privacy profile: delta as a function of epsilon, in one direction.
+
+        Args:
+            epsilon: an array of any shape, of any sign.
+            direction: "remove" (the data with a record against the data without it) or "add" (the other way round).
+
+        Returns:
+            The smallest proven delta at each entry.
+
+        Raises:
+            InvalidInput: the direction is neither.
+
+        Example:
+            >>> import numpy as np
+            >>> from dptune.accounting import Gaussian
+            >>> Gaussian(2.0).profile(np.array([0.0, 1.0])).round(4)
+            array([0.1974, 0.0068])
+        """
         return _directed(profile(self), direction).delta(np.asarray(epsilon, dtype=float))
 
     def roc(self, x: Array, direction: str = "remove") -> Array:
-        """U(x): the largest power of a test of level x, as an upper bound."""
+        """The ROC curve of the best attack: the largest power of a test, as an upper bound.
+
+        Args:
+            x: false positive rates, in [0, 1].
+            direction: "remove" or "add", as in :meth:`profile`.
+
+        Returns:
+            The largest true positive rate at each of them.
+
+        Raises:
+            InvalidInput: the direction is neither.
+
+        Example:
+            >>> import numpy as np
+            >>> from dptune.accounting import Gaussian
+            >>> Gaussian(2.0).roc(np.array([0.01, 0.05])).round(3)
+            array([0.034, 0.126])
+        """
         pair = _directed(operand(self), direction)
         t = coarse_losses(pair)
         t = refine(t, np.ones(len(t) - 1), 2000)
         return outer_polygon(pair, t).roc(np.asarray(x, dtype=float))
 
     def epsilon_lower(self, delta: float) -> float:
-        """A certificate from below: something that the description admits costs at least this; 0 if none is known."""
+        """A certificate from below: something that the description admits really costs at least this.
+
+        Args:
+            delta: in (0, 1).
+
+        Returns:
+            Epsilon, rounded down and at most :meth:`epsilon`; 0 if nothing is known.
+
+        Raises:
+            InvalidInput: delta is not a number in (0, 1).
+
+        Example:
+            >>> from dptune.accounting import Gaussian
+            >>> cost = Gaussian(2.0)
+            >>> 0 <= cost.epsilon(1e-5) - cost.epsilon_lower(1e-5) < 1e-6
+            True
+        """
         level = _delta(delta)
         pair = lower_pair(self, level)
         found = max(solve(pair.remove, level, upward=False), solve(pair.add, level, upward=False))
@@ -112,11 +206,11 @@ class Cost(ABC):
         return min(found, self.epsilon(level)) if found > 0.0 else 0.0
 
     def to_json(self) -> str:
-        """A description from which :func:`cost_from_json` makes an equal cost."""
+        """The description as text, from which :func:`cost_from_json` makes an equal cost."""
         return json.dumps(self.describe(), sort_keys=True)
 
     def describe(self) -> dict[str, object]:
-        """The description as plain values."""
+        """The description as plain JSON values."""
         return {"cost": self.kind, "neighbours": str(self.neighbours), **self._fields()}
 
 
@@ -172,7 +266,21 @@ def lower_pair(cost: Cost, delta: float) -> Pair:
 
 
 def cost_from_json(text: str | dict[str, object]) -> Cost:
-    """The inverse of :meth:`Cost.to_json`; also accepts the parsed object."""
+    """A cost from the text that :meth:`Cost.to_json` wrote.
+
+    Args:
+        text: the text, or the parsed object.
+
+    Returns:
+        An equal cost.
+
+    Raises:
+        InvalidInput: it describes no cost.
+
+    Example:
+        >>> cost_from_json('{"cost": "gaussian", "noise_multiplier": 2.0}')
+        Gaussian(noise_multiplier=2.0)
+    """
     try:
         data = json.loads(text) if isinstance(text, str) else text
     except json.JSONDecodeError as error:
@@ -201,7 +309,7 @@ def completed(data: object) -> object:
     Returns:
         The same values; costs that do not say it are about one record added or removed.
 
-    Examples:
+    Example:
         >>> completed({"cost": "pure", "epsilon": 1.0})
         {'neighbours': 'one record added or removed', 'cost': 'pure', 'epsilon': 1.0}
     """
@@ -227,7 +335,7 @@ def same_relation(operation: str, *costs: Cost) -> Neighbours:
     Raises:
         InvalidInput: they are about different neighbours.
 
-    Examples:
+    Example:
         >>> from dptune.accounting import Gaussian, PureDp
         >>> print(same_relation("compose", Gaussian(1.0), PureDp(0.5)))
         one record added or removed
@@ -252,7 +360,7 @@ def only_added_or_removed(operation: str, cost: Cost, instead: str) -> None:
     Raises:
         InvalidInput: the relation is not that of one record added or removed.
 
-    Examples:
+    Example:
         >>> from dptune.accounting import Gaussian
         >>> only_added_or_removed("subsample", Gaussian(1.0), "convert later")
     """

@@ -40,7 +40,12 @@ def _up(value: float) -> float:
 
 @dataclass(frozen=True)
 class Curve:
-    """Renyi divergences at fixed orders, in the worse direction, and the probability of an infinite loss."""
+    """Renyi divergences at fixed orders, in the worse direction, and the probability of an infinite loss.
+
+    Args:
+        values: one divergence for each order.
+        infinite: the probability of an infinite loss.
+    """
 
     values: tuple[float, ...]
     infinite: float
@@ -54,11 +59,12 @@ class Curve:
         )
 
     def describe(self) -> dict[str, Any]:
+        """As plain JSON values."""
         return {"values": list(self.values), "infinite": self.infinite}
 
 
 def curve_from_json(data: dict[str, Any]) -> Curve:
-    """The inverse of :meth:`Curve.describe`."""
+    """A curve from what :meth:`Curve.describe` gave."""
     return Curve(tuple(float(v) for v in data["values"]), float(data["infinite"]))
 
 
@@ -78,7 +84,25 @@ def curve_of(cost: Cost, orders: tuple[float, ...], cut: float) -> Curve:
 
 
 def renyi_curve(cost: Cost, orders: Sequence[float], cut: float = 1e-13) -> Curve:
-    """Upper bounds on the Renyi divergences of a cost; tails of probability below ``cut`` count as infinite."""
+    """Upper bounds on the Renyi divergences of a cost.
+
+    Args:
+        cost: any cost.
+        orders: above 1, increasing.
+        cut: tails of probability below this count as infinite losses.
+
+    Returns:
+        The curve: a divergence for each order, in the worse direction, and the probability of an infinite loss.
+
+    Raises:
+        InvalidInput: not a cost, orders that are not above 1 and increasing, or a ``cut`` outside of its range.
+
+    Example:
+        >>> from dptune.accounting import Gaussian
+        >>> curve = renyi_curve(Gaussian(2.0), [2.0, 4.0])
+        >>> [round(value, 4) for value in curve.values]  # order / (2 sigma^2)
+        [0.25, 0.5]
+    """
     if not isinstance(cost, Cost):
         raise InvalidInput(f"'cost' must be a cost such as DpSgd(...) or select(...); got {cost!r}.")
     return curve_of(cost, tuple(float(a) for a in orders), real("cut", cut, 1e-16, 1e-3))
@@ -86,7 +110,27 @@ def renyi_curve(cost: Cost, orders: Sequence[float], cut: float = 1e-13) -> Curv
 
 @dataclass(frozen=True)
 class Filter:
-    """A mixture of Renyi filters for one budget. Orders and weights are fixed when the budget is."""
+    """The rule by which a ledger admits charges that are chosen after earlier releases: a mixture of Renyi filters.
+
+    Orders and weights are fixed when the budget is; :meth:`of` chooses them.
+
+    Args:
+        epsilon: the budget.
+        delta: the budget's delta.
+        orders: the Renyi orders, above 1.
+        weights: one for each order, positive, with a sum of at most 1.
+        infinite: the part of delta that infinite losses may use.
+
+    Raises:
+        InvalidInput: the weights are not such numbers.
+
+    Example:
+        >>> from dptune.accounting import Gaussian
+        >>> rule = Filter.of(3.0, 1e-5)
+        >>> one = rule.curve(Gaussian(2.0))
+        >>> rule.admits(one), rule.admits(one + one + one)
+        (True, False)
+    """
 
     epsilon: float
     delta: float
@@ -96,7 +140,18 @@ class Filter:
 
     @classmethod
     def of(cls, epsilon: float, delta: float) -> Filter:
-        """The filter of a budget: weight near the order that Gaussian charges would use best."""
+        """The filter of a budget: weight near the order that Gaussian charges would use best.
+
+        Args:
+            epsilon: the budget, in (0, 500].
+            delta: in [1e-9, 1); a common choice is 1e-5.
+
+        Returns:
+            The filter.
+
+        Raises:
+            InvalidInput: a figure is outside of its range.
+        """
         epsilon = real("epsilon", epsilon, 0, 500, low_open=True)
         delta = real("delta", delta, 1e-9, 1, high_open=True, hint="A common choice is 1e-5.")
         log = math.log(1.0 / delta)
@@ -131,10 +186,17 @@ class Filter:
         return np.array(self.orders) - 1.0
 
     def delta_at(self, spent: Curve, epsilon: float) -> float:
-        """What charges with this sum may have cost in delta at ``epsilon`` (infinite losses: the whole share).
+        """What charges with this sum may have cost in delta at an epsilon (infinite losses: the whole share).
 
         With M(l) = sum_a w_a exp((a - 1)(l - R_a)), a supermartingale along every adaptive sequence, the finite
         losses contribute at most sup over l >= epsilon of (1 - exp(epsilon - l)) / M(l).
+
+        Args:
+            spent: the sum of the charges' curves.
+            epsilon: where delta is asked for.
+
+        Returns:
+            Delta, rounded up.
         """
         sums = np.array(spent.values)
         logs = np.log(np.array(self.weights))
@@ -175,6 +237,7 @@ class Filter:
         return high
 
     def describe(self) -> dict[str, Any]:
+        """The filter as plain JSON values."""
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -185,7 +248,7 @@ class Filter:
 
 
 def filter_from_json(data: dict[str, Any]) -> Filter:
-    """The inverse of :meth:`Filter.describe`."""
+    """A filter from what :meth:`Filter.describe` gave."""
     return Filter(
         float(data["epsilon"]),
         float(data["delta"]),

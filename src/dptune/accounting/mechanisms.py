@@ -54,7 +54,19 @@ class _Leaf(Cost):
 
 @dataclass(frozen=True)
 class Gdp(_Leaf):
-    """mu-Gaussian differential privacy: no easier to tell apart than N(mu, 1) from N(0, 1)."""
+    """Gaussian differential privacy: no easier to tell apart than N(mu, 1) from N(0, 1).
+
+    Args:
+        mu: the distance of the two normal laws; one over the noise multiplier of a Gaussian mechanism.
+        neighbours: what the cost is a guarantee about.
+
+    Raises:
+        InvalidInput: ``mu`` is outside of [1e-6, 20].
+
+    Example:
+        >>> Gdp(0.5).epsilon(1e-5) == Gaussian(2.0).epsilon(1e-5)
+        True
+    """
 
     kind: ClassVar[str] = "gdp"
     mu: float
@@ -76,7 +88,19 @@ class Gdp(_Leaf):
 
 @dataclass(frozen=True)
 class Gaussian(_Leaf):
-    """The Gaussian mechanism: noise of standard deviation noise_multiplier times the L2 sensitivity."""
+    """The Gaussian mechanism: normal noise on a query.
+
+    Args:
+        noise_multiplier: the standard deviation of the noise, relative to the L2 sensitivity of the query.
+        neighbours: the relation under which the sensitivity was taken.
+
+    Raises:
+        InvalidInput: the noise is outside of [0.05, 1e6].
+
+    Example:
+        >>> round(Gaussian(1.0).epsilon(1e-5), 3)
+        4.377
+    """
 
     kind: ClassVar[str] = "gaussian"
     noise_multiplier: float
@@ -87,6 +111,7 @@ class Gaussian(_Leaf):
 
     @property
     def mu(self) -> float:
+        """The parameter of Gaussian differential privacy: one over the noise multiplier."""
         return 1.0 / self.noise_multiplier
 
     def _profile(self) -> Pair:
@@ -102,7 +127,19 @@ class Gaussian(_Leaf):
 
 @dataclass(frozen=True)
 class Laplace(_Leaf):
-    """The Laplace mechanism: noise of scale noise_multiplier times the L1 sensitivity."""
+    """The Laplace mechanism: Laplace noise on a query.
+
+    Args:
+        noise_multiplier: the scale of the noise, relative to the L1 sensitivity of the query.
+        neighbours: the relation under which the sensitivity was taken.
+
+    Raises:
+        InvalidInput: the noise is outside of [0.05, 1e6].
+
+    Example:
+        >>> round(Laplace(2.0).epsilon(1e-5), 4)  # at most 1 / 2, whatever delta
+        0.5
+    """
 
     kind: ClassVar[str] = "laplace"
     noise_multiplier: float
@@ -124,7 +161,19 @@ class Laplace(_Leaf):
 
 @dataclass(frozen=True)
 class PureDp(_Leaf):
-    """Any mechanism that is (epsilon, 0)-DP; its worst case is randomised response."""
+    """Any mechanism that is (epsilon, 0)-differentially private; its worst case is randomised response.
+
+    Args:
+        epsilon: what was proven of it.
+        neighbours: what it was proven about.
+
+    Raises:
+        InvalidInput: epsilon is outside of [0, 500].
+
+    Example:
+        >>> PureDp(0.5).epsilon(1e-9) <= 0.5
+        True
+    """
 
     kind: ClassVar[str] = "pure"
     pure_epsilon: float
@@ -155,7 +204,17 @@ class PureDp(_Leaf):
 class DiscreteGaussian(_Leaf):
     """Integer noise with probabilities proportional to exp(-x^2 / (2 sigma^2)) (Canonne, Kamath, Steinke 2020).
 
-    ``sigma`` is in units of the integer query, ``sensitivity`` its largest change.
+    Args:
+        sigma: the parameter of the noise, in units of the integer query.
+        sensitivity: the largest change of the query.
+        neighbours: the relation under which the sensitivity was taken.
+
+    Raises:
+        InvalidInput: sigma is below 0.05 times the sensitivity, or a figure is not a number of its kind.
+
+    Example:
+        >>> round(DiscreteGaussian(2.0).epsilon(1e-5), 3)  # a Gaussian of the same sigma: 1.993
+        2.011
     """
 
     kind: ClassVar[str] = "discrete-gaussian"
@@ -189,9 +248,23 @@ class DiscreteGaussian(_Leaf):
 
 @dataclass(frozen=True)
 class DpSgd(_Leaf):
-    """DP-SGD: ``steps`` noisy sums, each over a fresh Poisson sample at ``sampling_rate``.
+    """DP-SGD: noisy sums of clipped gradients, each over a fresh Poisson sample of the records.
 
     The number of steps and the denominators must be public; a batch of any size, the empty one too, takes a step.
+
+    Args:
+        sampling_rate: the probability that a record is in a batch: expected batch size over number of records.
+        noise_multiplier: the standard deviation of the noise on a sum, relative to the clipping norm.
+        steps: how many batches there are.
+        neighbours: one record added or removed; :func:`~dptune.accounting.replaced` and
+            :func:`~dptune.accounting.grouped` convert the whole.
+
+    Raises:
+        InvalidInput: a figure is outside of its range, or another relation was asked for.
+
+    Example:
+        >>> round(DpSgd(sampling_rate=0.01, noise_multiplier=1.0, steps=100).epsilon(1e-5), 3)
+        0.718
     """
 
     kind: ClassVar[str] = "dpsgd"

@@ -45,7 +45,7 @@ class Neighbours:
     Raises:
         InvalidInput: there is no such relation.
 
-    Examples:
+    Example:
         >>> print(ADDED_OR_REMOVED)
         one record added or removed
         >>> print(ADDED_OR_REMOVED.group(5))
@@ -71,7 +71,7 @@ class Neighbours:
     def single(self) -> Neighbours:
         """The relation of one where this is that of a group.
 
-        Examples:
+        Example:
             >>> ADDED_OR_REMOVED.group(5).single == ADDED_OR_REMOVED
             True
         """
@@ -89,7 +89,7 @@ class Neighbours:
         Raises:
             InvalidInput: this is the relation of a group already, or ``most`` is not a whole number from 1 on.
 
-        Examples:
+        Example:
             >>> print(RECORD_REPLACED.group(3))
             at most 3 records replaced
         """
@@ -107,7 +107,7 @@ class Neighbours:
         Returns:
             A phrase without a full stop.
 
-        Examples:
+        Example:
             >>> ADDED_OR_REMOVED.phrase("patient")
             'add or remove one patient'
             >>> ADDED_OR_REMOVED.group(5).phrase("patient", "gerund")
@@ -135,7 +135,7 @@ class Neighbours:
         Returns:
             A sentence for the statement, or None where a unit is a record (or a client, which is named already).
 
-        Examples:
+        Example:
             >>> ADDED_OR_REMOVED.unit_assumption("record") is None
             True
             >>> print(ADDED_OR_REMOVED.group(5).unit_assumption("patient"))
@@ -168,7 +168,7 @@ def check_relation(value: object) -> Neighbours:
     Raises:
         InvalidInput: it is something else.
 
-    Examples:
+    Example:
         >>> print(check_relation(RECORD_REPLACED))
         one record replaced
     """
@@ -189,7 +189,7 @@ def neighbours_from_text(text: object) -> Neighbours:
     Raises:
         InvalidInput: there is no such relation.
 
-    Examples:
+    Example:
         >>> neighbours_from_text("at most 5 records added or removed") == ADDED_OR_REMOVED.group(5)
         True
     """

@@ -182,7 +182,7 @@ def replaced(cost: Cost) -> Cost:
     Raises:
         InvalidInput: the cost is about other neighbours.
 
-    Examples:
+    Example:
         >>> from dptune.accounting import Gaussian
         >>> abs(replaced(Gaussian(2.0)).epsilon(1e-5) - Gaussian(1.0).epsilon(1e-5)) < 1e-9
         True
@@ -206,7 +206,7 @@ def grouped(cost: Cost, most: int) -> Cost:
     Raises:
         InvalidInput: the cost is one for a group already, or ``most`` is not a whole number from 1 on.
 
-    Examples:
+    Example:
         >>> from dptune.accounting import PureDp
         >>> group = grouped(PureDp(0.1), 5)
         >>> print(group.neighbours)
@@ -234,7 +234,7 @@ def within_client(cost: Cost) -> Cost:
     Raises:
         InvalidInput: the cost is about other neighbours.
 
-    Examples:
+    Example:
         >>> from dptune.accounting.voting import RingVote
         >>> vote = RingVote(10, 2, 1, 9.0, 1)
         >>> print(vote.neighbours, "->", within_client(vote).neighbours)
@@ -263,7 +263,7 @@ def in_relation(cost: Cost, neighbours: Neighbours) -> Cost:
     Raises:
         InvalidInput: no theorem leads there.
 
-    Examples:
+    Example:
         >>> from dptune.accounting import DpSgd
         >>> print(in_relation(DpSgd(0.01, 1.0, 10), RECORD_REPLACED.group(3)).neighbours)
         at most 3 records replaced

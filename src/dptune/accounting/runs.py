@@ -44,40 +44,105 @@ def _os_uniform() -> float:
 
 
 class Runs(ABC):
-    """A law of the number of runs. Immutable; all functions accept arrays of z in [0, 1]."""
+    """A law of the number of runs K, which random stopping draws before the first training.
+
+    A law is public, immutable and independent of the data; K itself must never be released. An implementer gives the
+    expectation, the generating function f(z) = E[z^K] with three derivatives and differences of it, and the
+    probabilities of single values; everything else follows. Functions of z accept arrays of any shape with entries in
+    [0, 1], and their relative error must stay below :attr:`roundoff`: prices are rounded outward by that much and no
+    more.
+
+    Example:
+        >>> law = Geometric(10)
+        >>> law.expected, law.quantile(0.95)
+        (10.0, 29)
+        >>> round(law.hit_probability(0.1), 3)  # that one of the runs is among the best tenth of the space
+        0.526
+    """
 
     @property
     @abstractmethod
     def expected(self) -> float:
-        """E[K]."""
+        """The mean E[K]."""
 
     @abstractmethod
     def generating(self, z: Array) -> Array:
-        """f(z) = E[z^K]."""
+        """The generating function f(z) = E[z^K].
+
+        Args:
+            z: points in [0, 1].
+
+        Returns:
+            Its values there.
+        """
 
     @abstractmethod
     def slope(self, z: Array, order: int = 1) -> Array:
-        """The derivative of f of the given order, 1 to 3 (order 1 is the paper's w)."""
+        """A derivative of the generating function; the first is what the papers call w.
+
+        Args:
+            z: points in [0, 1].
+            order: of the derivative, 1 to 3.
+
+        Returns:
+            Its values there.
+        """
 
     @abstractmethod
     def gain(self, z: Array, d: Array) -> Array:
-        """f(z) - f(z - d) for 0 <= d <= z, without cancellation."""
+        """The difference f(z) - f(z - d), computed without cancellation.
+
+        Args:
+            z: upper ends, in [0, 1].
+            d: lengths, with 0 <= d <= z.
+
+        Returns:
+            The differences.
+        """
 
     def slopes_between(self, top: Array, bottom: Array, least: Array, order: int) -> Array:
-        """The derivative at max(top - bottom, least); rows of ``bottom`` and ``least`` meet columns of ``top``."""
+        """A derivative of the generating function at max(top - bottom, least), for rows that meet columns.
+
+        Args:
+            top: columns.
+            bottom: rows.
+            least: rows; the smallest argument that may occur.
+            order: of the derivative, 1 to 3.
+
+        Returns:
+            One value for every row and column.
+        """
         return self.slope(np.maximum(top - bottom, least), order)
 
     def gains_between(self, top: Array, bottom: Array, d: Array) -> Array:
-        """f(z) - f(z - d) at z = max(top - bottom, d), for rows of ``bottom`` and ``d`` and columns of ``top``."""
+        """The differences f(z) - f(z - d) at z = max(top - bottom, d), for rows that meet columns.
+
+        Args:
+            top: columns.
+            bottom: rows.
+            d: rows; the lengths.
+
+        Returns:
+            One difference for every row and column.
+        """
         return self.gain(np.maximum(top - bottom, d), d)
 
     @abstractmethod
     def log_probabilities(self, first: int, count: int, previous: float) -> Array:
-        """log P(K = k) for k = first .. first + count - 1, given log P(K = first - 1)."""
+        """log P(K = k) for consecutive k.
+
+        Args:
+            first: the first k, at least 1.
+            count: how many.
+            previous: log P(K = first - 1), from which the next ones follow; not looked at where ``first`` is 1.
+
+        Returns:
+            One logarithm for each k.
+        """
 
     @abstractmethod
     def describe(self) -> dict[str, object]:
-        """A JSON description that :func:`runs_from_json` turns back into an equal law."""
+        """The law as plain JSON values, which :func:`runs_from_json` turns back into an equal law."""
 
     @cached_property
     def roundoff(self) -> float:
@@ -88,23 +153,61 @@ class Runs(ABC):
 
     @property
     def never(self) -> float:
-        """P(K = 0): the probability that the public default is released."""
+        """The probability P(K = 0) that nothing runs and the public default is released."""
         return float(self.generating(np.zeros(1))[0])
 
     def hit_probability(self, fraction: float) -> float:
-        """The probability that at least one run falls in the best ``fraction`` of the space."""
+        """The probability that at least one run falls in the best part of the space.
+
+        Args:
+            fraction: the share of the space that counts as good, in [0, 1].
+
+        Returns:
+            The probability.
+
+        Raises:
+            InvalidInput: the fraction is not a number in [0, 1].
+
+        Example:
+            >>> round(Poisson(10).hit_probability(0.1), 3)
+            0.632
+        """
         r = real("fraction", fraction, 0, 1, hint="It is the share of the space that counts as good.")
         return float(self.gain(np.ones(1), np.array([r]))[0])
 
     def probability(self, k: int) -> float:
-        """P(K = k)."""
+        """The probability P(K = k) of one number of runs.
+
+        Args:
+            k: a whole number from 0 on.
+
+        Returns:
+            The probability.
+
+        Raises:
+            InvalidInput: ``k`` is not a whole number from 0 on.
+
+        Example:
+            >>> round(Binomial(20, 0.5).probability(10), 3)
+            0.176
+        """
         integer("k", k, 0)
         if k == 0:
             return self.never
         return self._scan(lambda first, pmf, _: float(pmf[k - first]) if k < first + len(pmf) else None, k)
 
     def quantile(self, level: float) -> int:
-        """The smallest k with P(K <= k) >= level."""
+        """The smallest k with P(K <= k) >= level.
+
+        Args:
+            level: a probability below 1.
+
+        Returns:
+            The number of runs that is not exceeded with this probability.
+
+        Raises:
+            InvalidInput: the level is not a number in [0, 1).
+        """
         target = real("level", level, 0, 1, high_open=True)
         if self.never >= target:
             return 0
@@ -117,7 +220,18 @@ class Runs(ABC):
         return int(self._scan(found))
 
     def sample(self, uniform: Callable[[], float] = _os_uniform) -> int:
-        """Draw K by inversion; the randomness is the operating system's unless a rehearsal passes its own."""
+        """Draw K, by inversion of one uniform.
+
+        Args:
+            uniform: gives a number in (0, 1); the operating system's, unless a rehearsal or a run brings its own.
+
+        Returns:
+            The number of runs, which must never be released.
+
+        Example:
+            >>> Geometric(10).sample(lambda: 0.5)  # the median
+            7
+        """
         # A uniform of exactly 0 would stand for no run even under a law that always runs.
         return self.quantile(min(max(uniform(), 2.0**-65), 1.0 - 2.0**-53))
 
@@ -140,9 +254,19 @@ class Runs(ABC):
 
 @dataclass(frozen=True)
 class NegativeBinomial(Runs):
-    """Truncated negative binomial law on 1, 2, ... (Papernot and Steinke 2022, Definition 1).
+    """The truncated negative binomial law on 1, 2, ... (Papernot and Steinke 2022, Definition 1).
 
-    shape 1 is the geometric law, shape 0 the logarithmic one; shape > -1. A mean of 1 is one certain run.
+    Args:
+        shape: above -1; 1 is the geometric law, 0 the logarithmic one.
+        mean: at least 1, which is one certain run.
+
+    Raises:
+        InvalidInput: a figure is outside of its range, or no such law exists within floating point.
+
+    Example:
+        >>> law = NegativeBinomial(0.5, mean=10)
+        >>> law.expected, round(law.stopping, 4)
+        (10.0, 0.0625)
     """
 
     shape: float
@@ -162,6 +286,7 @@ class NegativeBinomial(Runs):
 
     @property
     def expected(self) -> float:
+        """The mean, as it was given."""
         return self.mean
 
     @cached_property
@@ -198,6 +323,7 @@ class NegativeBinomial(Runs):
         return gamma + (1.0 - gamma) * (1.0 - z)
 
     def generating(self, z: Array) -> Array:
+        """As :meth:`Runs.generating` says, in closed form."""
         if self._certain():
             return np.asarray(z, dtype=float) + 0.0
         logs, top = np.log(self._rest(z)), math.log(self.stopping)
@@ -206,6 +332,12 @@ class NegativeBinomial(Runs):
         return np.asarray(np.expm1(-self.shape * logs) / math.expm1(-self.shape * top))
 
     def slope(self, z: Array, order: int = 1) -> Array:
+        """As :meth:`Runs.slope` says, in closed form.
+
+        Args:
+            z: points in [0, 1].
+            order: of the derivative, 1 to 3.
+        """
         if self._certain():
             return np.ones_like(z) if order == 1 else np.zeros_like(z)
         gamma, factor = self.stopping, self.mean
@@ -214,6 +346,12 @@ class NegativeBinomial(Runs):
         return np.asarray(factor * (gamma / self._rest(z)) ** (self.shape + order))
 
     def gain(self, z: Array, d: Array) -> Array:
+        """As :meth:`Runs.gain` says, in closed form.
+
+        Args:
+            z: upper ends, in [0, 1].
+            d: lengths, with 0 <= d <= z.
+        """
         if self._certain():
             return np.asarray(d, dtype=float) + 0.0 * z
         gamma, rest = self.stopping, self._rest(z)
@@ -224,6 +362,13 @@ class NegativeBinomial(Runs):
         return np.asarray(rest**-self.shape * -np.expm1(-self.shape * logs) / scale)
 
     def log_probabilities(self, first: int, count: int, previous: float) -> Array:
+        """As :meth:`Runs.log_probabilities` says, by the ratio of consecutive probabilities.
+
+        Args:
+            first: the first k, at least 1.
+            count: how many.
+            previous: log P(K = first - 1).
+        """
         k = np.arange(first, first + count, dtype=float)
         if self._certain():
             return np.where(k == 1, 0.0, -np.inf)
@@ -239,6 +384,7 @@ class NegativeBinomial(Runs):
         return np.concatenate([[start], start + np.cumsum(ratios)])
 
     def describe(self) -> dict[str, object]:
+        """The law as plain JSON values: its shape and its mean."""
         return {"law": "tnb", "shape": self.shape, "mean": self.mean}
 
     def __str__(self) -> str:
@@ -246,12 +392,24 @@ class NegativeBinomial(Runs):
 
 
 class Geometric(NegativeBinomial):
-    """Geometric law on 1, 2, ... with the given mean: Liu and Talwar's random stopping."""
+    """The geometric law on 1, 2, ...: Liu and Talwar's random stopping.
+
+    Args:
+        mean: the expected number of runs, at least 1.
+
+    Raises:
+        InvalidInput: the mean is below 1.
+
+    Example:
+        >>> Geometric(10).quantile(0.95)
+        29
+    """
 
     def __init__(self, mean: float) -> None:
         super().__init__(1.0, mean)
 
     def describe(self) -> dict[str, object]:
+        """The law as plain JSON values: its mean."""
         return {"law": "geometric", "mean": self.mean}
 
     def __str__(self) -> str:
@@ -259,12 +417,24 @@ class Geometric(NegativeBinomial):
 
 
 class Logarithmic(NegativeBinomial):
-    """Logarithmic law on 1, 2, ... with the given mean."""
+    """The logarithmic law on 1, 2, ...: many short runs, a few very long ones.
+
+    Args:
+        mean: the expected number of runs, at least 1.
+
+    Raises:
+        InvalidInput: the mean is below 1.
+
+    Example:
+        >>> Logarithmic(10).quantile(0.5), Logarithmic(10).quantile(0.95)
+        (4, 41)
+    """
 
     def __init__(self, mean: float) -> None:
         super().__init__(0.0, mean)
 
     def describe(self) -> dict[str, object]:
+        """The law as plain JSON values: its mean."""
         return {"law": "logarithmic", "mean": self.mean}
 
     def __str__(self) -> str:
@@ -273,7 +443,18 @@ class Logarithmic(NegativeBinomial):
 
 @dataclass(frozen=True)
 class Poisson(Runs):
-    """Poisson law: the most concentrated of the published ones; K = 0 releases a public default."""
+    """The Poisson law: the most concentrated of the published ones; K = 0 releases a public default.
+
+    Args:
+        mean: the expected number of runs, above 0.
+
+    Raises:
+        InvalidInput: the mean is not a positive number.
+
+    Example:
+        >>> f"{Poisson(10).never:.1e}"  # the probability that nothing runs
+        '4.5e-05'
+    """
 
     mean: float
 
@@ -282,15 +463,29 @@ class Poisson(Runs):
 
     @property
     def expected(self) -> float:
+        """The mean, as it was given."""
         return self.mean
 
     def generating(self, z: Array) -> Array:
+        """As :meth:`Runs.generating` says: exp(mean (z - 1))."""
         return np.asarray(np.exp(self.mean * (np.asarray(z) - 1.0)))
 
     def slope(self, z: Array, order: int = 1) -> Array:
+        """As :meth:`Runs.slope` says: the mean to the power of the order, times the generating function.
+
+        Args:
+            z: points in [0, 1].
+            order: of the derivative.
+        """
         return self.mean**order * self.generating(z)
 
     def gain(self, z: Array, d: Array) -> Array:
+        """As :meth:`Runs.gain` says, in closed form.
+
+        Args:
+            z: upper ends, in [0, 1].
+            d: lengths, with 0 <= d <= z.
+        """
         return self.generating(z) * -np.expm1(-self.mean * np.asarray(d))
 
     def _generating_between(self, top: Array, bottom: Array, least: Array) -> Array:
@@ -299,19 +494,42 @@ class Poisson(Runs):
         return np.asarray(np.maximum(values, self.generating(least), out=values))
 
     def slopes_between(self, top: Array, bottom: Array, least: Array, order: int) -> Array:
+        """As :meth:`Runs.slopes_between` says, as a product of a row and a column.
+
+        Args:
+            top: columns.
+            bottom: rows.
+            least: rows; the smallest argument that may occur.
+            order: of the derivative.
+        """
         values = self._generating_between(top, bottom, least)
         return np.multiply(values, self.mean**order, out=values)
 
     def gains_between(self, top: Array, bottom: Array, d: Array) -> Array:
+        """As :meth:`Runs.gains_between` says, as a product of a row and a column.
+
+        Args:
+            top: columns.
+            bottom: rows.
+            d: rows; the lengths.
+        """
         values = self._generating_between(top, bottom, d)
         return np.multiply(values, -np.expm1(-self.mean * d), out=values)
 
     def log_probabilities(self, first: int, count: int, previous: float) -> Array:
+        """As :meth:`Runs.log_probabilities` says, by the ratio of consecutive probabilities.
+
+        Args:
+            first: the first k, at least 1.
+            count: how many.
+            previous: log P(K = first - 1).
+        """
         k = np.arange(first, first + count, dtype=float)
         start = previous if first > 1 else -self.mean
         return np.asarray(start + np.cumsum(math.log(self.mean) - np.log(k)))
 
     def describe(self) -> dict[str, object]:
+        """The law as plain JSON values: its mean."""
         return {"law": "poisson", "mean": self.mean}
 
     def __str__(self) -> str:
@@ -320,7 +538,19 @@ class Poisson(Runs):
 
 @dataclass(frozen=True)
 class Binomial(Runs):
-    """Binomial law: at most ``trials`` runs, each held with the given probability."""
+    """The binomial law: at most ``trials`` runs, each held with the given probability.
+
+    Args:
+        trials: the most runs there can be.
+        probability: of holding each of them; 1 is a fixed number of runs.
+
+    Raises:
+        InvalidInput: a figure is outside of its range.
+
+    Example:
+        >>> Binomial(20, 0.5).expected
+        10.0
+    """
 
     trials: int
     probability_each: float
@@ -331,21 +561,35 @@ class Binomial(Runs):
 
     @property
     def expected(self) -> float:
+        """The mean: trials times probability."""
         return self.trials * self.probability_each
 
     def _kept(self, z: Array) -> Array:
         return np.asarray(1.0 - self.probability_each * (1.0 - np.asarray(z)))
 
     def generating(self, z: Array) -> Array:
+        """As :meth:`Runs.generating` says, in closed form."""
         return np.asarray(self._kept(z) ** self.trials)
 
     def slope(self, z: Array, order: int = 1) -> Array:
+        """As :meth:`Runs.slope` says, in closed form.
+
+        Args:
+            z: points in [0, 1].
+            order: of the derivative, 1 to 3.
+        """
         if order > self.trials:
             return np.zeros_like(np.asarray(z, dtype=float))
         factor = math.prod(self.trials - i for i in range(order)) * self.probability_each**order
         return np.asarray(factor * self._kept(z) ** (self.trials - order))
 
     def gain(self, z: Array, d: Array) -> Array:
+        """As :meth:`Runs.gain` says, in closed form.
+
+        Args:
+            z: upper ends, in [0, 1].
+            d: lengths, with 0 <= d <= z.
+        """
         kept = self._kept(z)
         with np.errstate(divide="ignore", invalid="ignore"):
             lost = np.where(kept > 0, self.probability_each * d / kept, 0.0)
@@ -353,6 +597,13 @@ class Binomial(Runs):
         return np.asarray(kept**self.trials * -np.expm1(self.trials * shrink))
 
     def log_probabilities(self, first: int, count: int, previous: float) -> Array:
+        """As :meth:`Runs.log_probabilities` says, by the ratio of consecutive probabilities.
+
+        Args:
+            first: the first k, at least 1.
+            count: how many.
+            previous: log P(K = first - 1).
+        """
         k = np.arange(first, first + count, dtype=float)
         p, n = self.probability_each, self.trials
         if p == 1.0:
@@ -363,6 +614,7 @@ class Binomial(Runs):
         return np.asarray(start + np.cumsum(ratios))
 
     def describe(self) -> dict[str, object]:
+        """The law as plain JSON values: trials and probability."""
         return {"law": "binomial", "trials": self.trials, "probability": self.probability_each}
 
     def __str__(self) -> str:
@@ -370,7 +622,21 @@ class Binomial(Runs):
 
 
 def runs_from_json(data: object) -> Runs:
-    """The inverse of :meth:`Runs.describe`."""
+    """A law of runs from its description.
+
+    Args:
+        data: what :meth:`Runs.describe` gave.
+
+    Returns:
+        An equal law.
+
+    Raises:
+        InvalidInput: it describes no law.
+
+    Example:
+        >>> runs_from_json({"law": "poisson", "mean": 10})
+        Poisson(mean=10.0)
+    """
     if not isinstance(data, dict) or "law" not in data:
         raise InvalidInput(f"A law of runs is an object with a 'law' field; got {data!r}.")
     fields = {key: value for key, value in data.items() if key != "law"}
@@ -393,7 +659,21 @@ _FORMS = "geometric:MEAN, logarithmic:MEAN, poisson:MEAN, tnb:SHAPE,MEAN or bino
 
 
 def parse_runs(text: str) -> Runs:
-    """Read a law as written on the command line, for example ``geometric:10``."""
+    """A law of runs as it is written on the command line and in job files.
+
+    Args:
+        text: for example ``geometric:10`` or ``tnb:0.5,10``.
+
+    Returns:
+        The law.
+
+    Raises:
+        InvalidInput: the text cannot be read; the error lists the forms.
+
+    Example:
+        >>> parse_runs("binomial:20,0.5").expected
+        10.0
+    """
     name, _, rest = text.partition(":")
     makers: dict[str, tuple[int, Callable[..., Runs]]] = {
         "geometric": (1, Geometric),

@@ -134,16 +134,48 @@ def slow_curve(cost: Cost) -> bool:
 
 
 def select(base: Cost, runs: Runs) -> Select:
-    """The cost of releasing the best of K independent runs of ``base``.
+    """The cost of releasing the best of K independent runs, where K is drawn from a public law.
 
     The score must be part of what a run pays for (public validation data, or a noised score); K = 0 releases
     a public default; ties are broken at random; failed runs score minus infinity and are not retried.
+
+    Args:
+        base: the cost of one run.
+        runs: the law of K, for example ``Geometric(10)``.
+
+    Returns:
+        The cost of everything that leaves: the winner.
+
+    Raises:
+        InvalidInput: an argument is not a cost or not a law.
+
+    Example:
+        >>> from dptune.accounting import Gaussian, Geometric
+        >>> round(Gaussian(4.0).epsilon(1e-5), 3), round(select(Gaussian(4.0), Geometric(10)).epsilon(1e-5), 3)
+        (0.926, 1.429)
     """
     return select_adaptive(base, runs, (1.0, 1.0))
 
 
 def select_adaptive(base: Cost, runs: Runs, density: tuple[float, float]) -> Select:
-    """The cost of selection whose sampling law may follow the scores within [c, C] times the prior."""
+    """The cost of selection whose sampling law may follow earlier scores, within a box around the prior (DP-HyPO).
+
+    Args:
+        base: the cost of one run.
+        runs: the law of the number of runs.
+        density: (c, C) with 0 < c <= 1 <= C: the sampling law is kept within c and C times the prior.
+
+    Returns:
+        The cost of the winner.
+
+    Raises:
+        InvalidInput: an argument is not a cost, not a law, or not such a pair.
+
+    Example:
+        >>> from dptune.accounting import Gaussian, Geometric
+        >>> round(select_adaptive(Gaussian(4.0), Geometric(10), (0.75, 2.0)).epsilon(1e-5), 3)
+        3.746
+    """
     check_cost("base", base)
     if not isinstance(runs, Runs):
         raise InvalidInput(f"'runs' must be a law such as Geometric(10) or Poisson(15); got {runs!r}.")

@@ -115,7 +115,7 @@ class Adaptive(RandomStopping):
         points: in continuous spaces, how many points are drawn from the prior for every choice.
         batch: how many trials share one law.
 
-    Examples:
+    Example:
         >>> import dptune as dpt
         >>> space = dpt.Space(learning_rate=dpt.Float(1e-3, 10, log=True))
         >>> dpt.Adaptive(space, dpt.Geometric(10), density=(0.5, 2)).density

@@ -24,7 +24,7 @@ class Budget:
     Raises:
         InvalidInput: a figure is not a number, or outside of its range.
 
-    Examples:
+    Example:
         >>> Budget(3, 1e-5)
         Budget(epsilon=3.0, delta=1e-05)
         >>> print(Budget(3, 1e-5, ADDED_OR_REMOVED.group(5)).neighbours)
@@ -55,7 +55,7 @@ class Budget:
         Raises:
             InvalidInput: no theorem leads from the one relation to the other.
 
-        Examples:
+        Example:
             >>> from dptune.accounting import PureDp
             >>> Budget(3, 1e-5, ADDED_OR_REMOVED.group(5)).covering(PureDp(0.1)).epsilon(1e-9) > 0.49
             True

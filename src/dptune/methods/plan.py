@@ -229,7 +229,7 @@ class Plan(ABC):
 def known_methods() -> tuple[str, ...]:
     """The names of all methods that are loaded, sorted.
 
-    Examples:
+    Example:
         >>> import dptune.methods
         >>> "random-stopping" in known_methods()
         True

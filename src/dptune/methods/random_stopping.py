@@ -175,7 +175,7 @@ class RandomStopping(Method):
     Raises:
         InvalidInput: an argument is not what it must be, or the default is outside of the space.
 
-    Examples:
+    Example:
         >>> import dptune as dpt
         >>> space = dpt.Space(learning_rate=dpt.Float(1e-3, 10, log=True))
         >>> dpt.RandomStopping(space, dpt.Geometric(10)).runs.expected
