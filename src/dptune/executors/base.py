@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from dptune.trainer import SupportsFit
 
-__all__ = ["Executor", "Result", "Session", "Task", "Work", "dead"]
+__all__ = ["DeclaresWorkers", "Executor", "Result", "Session", "Task", "Work", "dead"]
 
 
 @dataclass(frozen=True)
@@ -132,3 +132,12 @@ class Executor(Protocol):
 
     def open(self, work: Work) -> Session:
         """Start the workers; raises a :class:`~dptune.errors.DptuneError` if trainer or data cannot get there."""
+
+
+@runtime_checkable
+class DeclaresWorkers(Protocol):
+    """An executor that says how many workers it will start; from this the duration of a run is estimated."""
+
+    @property
+    def workers(self) -> int | None:
+        """How many; None if the machine decides."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from dptune._validate import integer, real
 from dptune.accounting import DpSgd, Runs
+from dptune.accounting.combination import Compose, Parallel
 from dptune.errors import BudgetExceeded
 from dptune.methods import Budget, Plan, known_methods, method_named
 from dptune.methods.comparison import Setting
@@ -50,7 +51,7 @@ class Compared:
 def _passes(plan: Plan) -> float:
     """Gradient evaluations per record of one training on everything."""
     cost = plan.run_costs[0]
-    parts = getattr(cost, "parts", (cost,))
+    parts = cost.parts if isinstance(cost, Compose | Parallel) else (cost,)
     found = [part.sampling_rate * part.steps for part in parts if isinstance(part, DpSgd)]
     return max(found, default=1.0)
 

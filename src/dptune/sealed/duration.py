@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dptune.errors import InvalidInput
+from dptune.executors.base import DeclaresWorkers, Executor
 from dptune.methods.plan import Plan
 from dptune.sealed.release import load_release
 
@@ -25,9 +26,10 @@ _SLOWER = 1.5  # a training may take this many times what it took in the rehears
 _SPARE = 60.0  # seconds for starting workers and for pricing
 
 
-def workers_of(executor: Any) -> int:
+def workers_of(executor: Executor | None) -> int:
     """How many trainings an executor runs at once; by default as many as this machine has processors."""
-    return getattr(executor, "workers", None) or os.cpu_count() or 1
+    declared = executor.workers if isinstance(executor, DeclaresWorkers) else None
+    return declared or os.cpu_count() or 1
 
 
 def measured_seconds(rehearsal: Path) -> tuple[float, int]:
