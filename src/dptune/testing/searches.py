@@ -26,7 +26,28 @@ ModelT = TypeVar("ModelT")
 def run_plan(
     plan: Plan, trainer: Trainer[DataT, ModelT], data: DataT, randomness: Randomness
 ) -> tuple[Selection, ModelT | None]:
-    """Train everything in this process, without any seal; returns the selection and the released model."""
+    """Train everything that a plan asks for in this process, without any seal: for tests and public data.
+
+    Args:
+        plan: what is run.
+        trainer: what trains; a run that raises counts as failed.
+        data: records that anybody may see.
+        randomness: seeded, as ``Randomness.rehearsal(1)``.
+
+    Returns:
+        The selection, and the model that would be released; None for the public default.
+
+    Example:
+        >>> import dptune as dpt
+        >>> @dpt.trainer(cost=dpt.Gaussian(10.0))
+        ... def train(params, data, rng):
+        ...     return sum(data) + 10.0 * rng.normal(), -abs(params["guess"] - 3)
+        >>> method = dpt.RandomStopping(dpt.Space.of([{"guess": 1}, {"guess": 3}]), dpt.Geometric(20))
+        >>> plan = method.plan(dpt.Budget(1, 1e-5), train)
+        >>> selection, model = run_plan(plan, train, [1, 1, 1], Randomness.rehearsal(1))
+        >>> selection.params
+        {'guess': 3}
+    """
     models: dict[int, ModelT] = {}
 
     def attempt(trial: Trial) -> float:
@@ -45,7 +66,29 @@ def run_plan(
 
 
 def check_method(method: Method, budget: Budget, trainer: DeclaresCost, score: Score, seeds: range = range(5)) -> Plan:
-    """Raise AssertionError unless the plan fits the budget, survives JSON, and its searches can be resumed."""
+    """Raise AssertionError unless a method plans within its budget, survives JSON, and its searches can be resumed.
+
+    Args:
+        method: what is tested.
+        budget: what it plans for.
+        trainer: declares the costs; nothing is trained.
+        score: of a trial, made up: any function of the trial.
+        seeds: of the searches.
+
+    Returns:
+        The plan.
+
+    Raises:
+        AssertionError: with what does not hold.
+
+    Example:
+        >>> import dptune as dpt
+        >>> train = dpt.trainer(cost=dpt.Gaussian(10.0))(lambda params, data, rng: (None, 0.0))
+        >>> method = dpt.RandomStopping(dpt.Space.of([{"layers": 1}, {"layers": 2}]), dpt.Geometric(10))
+        >>> plan = check_method(method, dpt.Budget(1, 1e-5), train, lambda trial: float(trial.params["layers"]))
+        >>> plan.expected_runs
+        10.0
+    """
     plan = method.plan(budget, trainer)
     if plan.guaranteed:
         price = plan.price()
@@ -59,6 +102,7 @@ def check_method(method: Method, budget: Budget, trainer: DeclaresCost, score: S
 
 
 def _check_search(plan: Plan, stored: Plan, seed: int, score: Score) -> None:
+    """The same trials and the same result when told in another order, from a stored plan, or all failed."""
     seen, chosen = drive(plan, Randomness.rehearsal(seed), score)
     indices = [trial.index for trial in seen]
     assert len(set(indices)) == len(indices), "a trial was asked for twice"

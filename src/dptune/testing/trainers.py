@@ -117,6 +117,7 @@ def _packed(outcome: object) -> tuple[bytes, float]:
 
 
 def _check_cost(trainer: Trainer[DataT, object], copied: Trainer[DataT, object], params: Params) -> None:
+    """The declared cost: a cost, the same whenever and wherever it is asked, and one that JSON can store."""
     given = dict(params)
     cost = trainer.cost(given)
     assert isinstance(cost, Cost), f"cost(params) returns a cost such as Gaussian(...); got {cost!r}"
@@ -129,6 +130,7 @@ def _check_cost(trainer: Trainer[DataT, object], copied: Trainer[DataT, object],
 def _check_run(
     trainer: Trainer[DataT, object], copied: Trainer[DataT, object], params: Params, data: DataT, draws: bool
 ) -> None:
+    """One run: a function of its arguments, in a worker's copy too, that changes neither them nor the cost."""
     cost, given, records = trainer.cost(dict(params)), dict(params), dumps(data)
     first = _fitted(trainer, given, data, 1)
     assert given == params, "fit must not change the parameters"
@@ -155,6 +157,7 @@ def _fitted(
 
 
 def _same_globals(before: Globals) -> bool:
+    """Whether no global generator was used or seeded since."""
     if random.getstate() != before.python:
         return False
     now = Globals.now()
@@ -166,6 +169,7 @@ def _same_globals(before: Globals) -> bool:
 
 
 def _same_score(one: tuple[bytes, float], other: tuple[bytes, float]) -> bool:
+    """Whether two runs scored the same; scores that are not a number are the same."""
     return one[1] == other[1] or (math.isnan(one[1]) and math.isnan(other[1]))
 
 
@@ -191,6 +195,7 @@ def _odd(data: DataT) -> Iterator[DataT]:
 
 
 def _check_total(trainer: Trainer[DataT, object], params: Params, usual: DataT, worlds: Sequence[DataT]) -> None:
+    """A run never refuses records, and no odd record spoils a model."""
     diverges = not _finite(trainer.fit(dict(params), usual, _rng(4))[0])
     for data in worlds:
         try:
@@ -204,11 +209,13 @@ def _check_total(trainer: Trainer[DataT, object], params: Params, usual: DataT, 
 
 
 def _finite(model: object) -> bool:
+    """Whether all numbers of a model are finite, as far as they are known."""
     numbers = weights_of(model)
     return numbers is None or bool(np.isfinite(numbers).all())
 
 
 def _check_check(trainer: Trainer[DataT, object], params: Params, data: DataT) -> None:
+    """The capability to check: its answer depends on no record, and does not refuse what trains."""
     if not isinstance(trainer, SupportsCheck):
         return
     said = {_complaint(trainer, params, part) for part in (data, *_parts(data), *_odd(data))}
@@ -217,6 +224,7 @@ def _check_check(trainer: Trainer[DataT, object], params: Params, data: DataT) -
 
 
 def _complaint(trainer: SupportsCheck[DataT], params: Params, data: DataT) -> str:
+    """What the trainer's own check says; nothing if it is content."""
     try:
         trainer.check(dict(params), data)
     except Exception as error:
@@ -225,6 +233,7 @@ def _complaint(trainer: SupportsCheck[DataT], params: Params, data: DataT) -> st
 
 
 def _check_warm_start(trainer: Trainer[DataT, object], params: Params, data: DataT) -> None:
+    """The capability to continue: deterministic, total, and without a change of the start."""
     if not isinstance(trainer, SupportsWarmStart):
         return
     start = trainer.fit(dict(params), data, _rng(5))[0]
@@ -240,6 +249,7 @@ def _check_warm_start(trainer: Trainer[DataT, object], params: Params, data: Dat
 def _check_stacking(
     trainer: Trainer[DataT, object], candidates: Sequence[Params], data: DataT, tolerance: float
 ) -> None:
+    """The capability to stack: every candidate gets what it gets alone, in any company."""
     if isinstance(trainer, SupportsShapes):
         for params in candidates:
             shape = trainer.shape(dict(params))
@@ -259,6 +269,7 @@ def _check_stacking(
 
 
 def _close(one: object, other: object, tolerance: float) -> bool:
+    """Whether two models have the same numbers up to a tolerance, or the same bytes where those are not known."""
     a, b = weights_of(one), weights_of(other)
     if a is None or b is None:
         return pack_model(one) == pack_model(other)
@@ -266,10 +277,13 @@ def _close(one: object, other: object, tolerance: float) -> bool:
 
 
 def weights_of(model: Any) -> Floats | None:
-    """The numbers of a model as one vector: of arrays, of torch modules, of DP-SGD's models; None of others.
+    """The numbers of a model as one vector: of arrays, of torch modules, of DP-SGD's models.
 
     Args:
         model: what a run returned.
+
+    Returns:
+        The numbers; None of other models.
 
     Example:
         >>> weights_of({"a": np.ones((1, 2)), "b": np.zeros(1)})
@@ -286,6 +300,7 @@ def weights_of(model: Any) -> Floats | None:
 
 
 def _check_declared(trainer: Trainer[DataT, object], copied: Trainer[DataT, object]) -> None:
+    """The facts that a trainer declares: of the right kinds, the same in a worker's copy."""
     facts = _facts(trainer)
     assert facts == _facts(copied), "a worker's copy of the trainer must declare the same facts"
     records, batch = facts.get("records"), facts.get("batch", 1.0)
@@ -297,6 +312,7 @@ def _check_declared(trainer: Trainer[DataT, object], copied: Trainer[DataT, obje
 
 
 def _facts(trainer: object) -> dict[str, object]:
+    """The facts that a trainer declares, by name."""
     facts: dict[str, object] = {}
     if isinstance(trainer, DeclaresRecords):
         facts["records"] = trainer.declared_records
@@ -315,6 +331,16 @@ def check_judging(model: object, data: Any) -> None:
     Args:
         model: a trained model; one that promises nothing is judged one record at a time and passes.
         data: records that anybody may see.
+
+    Raises:
+        AssertionError: a record is judged otherwise in company than alone.
+
+    Example:
+        >>> class Sign:
+        ...     judges_each_record_alone = True
+        ...     def predict(self, x):
+        ...         return (x[:, 0] > 0).astype(int)
+        >>> check_judging(Sign(), (np.array([[1.0], [-1.0]]), np.array([1, 1])))
     """
     if not judges_each_record_alone(model):
         return
@@ -389,6 +415,7 @@ def check_sensitivity(
 
 
 def _single_noise(cost: Cost) -> float:
+    """The noise multiplier of a cost that is one Gaussian mechanism."""
     once = isinstance(cost, DpSgd) and cost.sampling_rate == 1.0 and cost.steps == 1
     assert once or isinstance(cost, Gaussian), f"sensitivity is tested for Gaussian(s) or DpSgd(1, s, 1); got {cost!r}"
     assert isinstance(cost, DpSgd | Gaussian)
@@ -398,12 +425,14 @@ def _single_noise(cost: Cost) -> float:
 def _numbers(
     trainer: Trainer[DataT, Any], params: Params, data: DataT, seed: int, weights: Callable[[Any], Floats | None]
 ) -> Floats:
+    """The numbers of the model of one run."""
     found = weights(trainer.fit(dict(params), data, _rng(seed))[0])
     assert found is not None, "the numbers of this model are not known; say how to get them with 'weights'"
     return found
 
 
 def _neighbours(data: DataT, replaced: bool) -> Iterator[DataT]:
+    """The data without one record, or with it replaced by a copy of another: at the front, middle and end."""
     count = size(data)
     for place in sorted({0, count // 2, count - 1}):
         places = [i for i in range(count) if i != place]
