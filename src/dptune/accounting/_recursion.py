@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dptune._compiled import compiled
-from dptune.accounting.profiles import Array
+from dptune._typing import Array
 
 __all__ = ["GAINS", "Recursion"]
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune._validate import integer, real
 from dptune.accounting import Cost, select_adaptive
 from dptune.errors import InvalidInput
 from dptune.methods._machinery.costs import TrainingCosts
 from dptune.methods._machinery.projection import project, project_kl
-from dptune.methods._machinery.search import Told, winner_of
+from dptune.methods._machinery.search import Outcomes, winner_of
 from dptune.methods.comparison import TOP, Entry, Setting
 from dptune.methods.parts import DataPart
 from dptune.methods.random_stopping import RandomStopping, StoppingPlan, Tuning
@@ -29,8 +29,6 @@ from dptune.randomness import Randomness
 from dptune.spaces import Candidates
 
 __all__ = ["Adaptive", "AdaptivePlan", "AdaptiveTuning", "Steering"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -186,7 +184,7 @@ class AdaptiveSearch:
     """One choice after the other (or batch after batch), each from the projected law."""
 
     def __init__(self, tuning: AdaptiveTuning, randomness: Randomness, default: Params) -> None:
-        self._tuning, self._randomness, self._default, self._told = tuning, randomness, default, Told()
+        self._tuning, self._randomness, self._default, self._outcomes = tuning, randomness, default, Outcomes()
         self._space, self._steering = tuning.space, tuning.steering
         self._count = tuning.count(randomness)
         self._rule = tuning.steering.proposer()
@@ -197,25 +195,25 @@ class AdaptiveSearch:
     @property
     def done(self) -> bool:
         """Whether all runs were told."""
-        return len(self._trials) == self._count and self._told.has(self._trials)
+        return len(self._trials) == self._count and self._outcomes.has(self._trials)
 
     def ask(self) -> list[Trial]:
         """The next batch, from a law that follows all that was told; nothing until the last one is told."""
-        if self._told.has(self._trials) and len(self._trials) < self._count:
+        if self._outcomes.has(self._trials) and len(self._trials) < self._count:
             first = len(self._trials)
             for j in range(first, min(first + self._steering.batch, self._count)):
                 self._trials[j] = self._next(j, first)
-        return self._told.ask(self._trials.values())
+        return self._outcomes.ask(self._trials.values())
 
     def tell(self, outcome: Outcome) -> None:
         """Keep an outcome."""
-        self._told.tell(outcome)
+        self._outcomes.tell(outcome)
 
     def result(self) -> Selection:
         """The best run, or the public default."""
         if not self.done:
             raise InvalidInput("The search is not done; tell every outcome first.")
-        return winner_of(self._trials, self._told.scores, self._randomness, self._default)
+        return winner_of(self._trials, self._outcomes.scores, self._randomness, self._default)
 
     def law(self, points: Array, prior: Array, seen: int) -> Array:
         """The sampling law over some points, projected to the box.
@@ -228,7 +226,7 @@ class AdaptiveSearch:
         Returns:
             A probability for each point.
         """
-        scores = np.array([self._told.scores[j] for j in range(seen)])
+        scores = np.array([self._outcomes.scores[j] for j in range(seen)])
         finite = scores[np.isfinite(scores)]
         if len(finite) == 0:
             weights = prior

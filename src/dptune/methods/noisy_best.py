@@ -151,7 +151,7 @@ class ShardSearch(FixedTrials):
 
     def utilities(self) -> list[int]:
         """Sums of rounded scores, one for each candidate; never released."""
-        k, scores = self._parts.count, self._told.scores
+        k, scores = self._parts.count, self._outcomes.scores
         return [total_utility([scores[s * k + i] for i in range(k)]) for s in range(len(self._trials) // k)]
 
     @abstractmethod

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune._validate import real
 from dptune.errors import InvalidInput
 
 __all__ = ["GaussianProcess", "Rule", "register_rule", "rule_named"]
-
-Array = NDArray[np.float64]
 
 # history points (n, d), their scores (n,), the points to weigh (m, d) -> weights (m,), in any scale
 Rule = Callable[[Array, Array, Array], Array]

@@ -24,7 +24,7 @@ from dptune.accounting.shards import (
     sparse_vector,
 )
 from dptune.errors import InvalidInput
-from dptune.methods._machinery.search import Told
+from dptune.methods._machinery.search import Outcomes
 from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candidates
 from dptune.methods.budget import Budget
 from dptune.methods.comparison import TOP, Entry, Setting
@@ -314,7 +314,7 @@ class BatchSearch:
     """Candidates in batches, one round for each: Ding et al., section 4.1."""
 
     def __init__(self, plan: ThresholdPlan, arrive: int, randomness: Randomness) -> None:
-        self._plan, self._told, self._size = plan, Told(), arrive
+        self._plan, self._outcomes, self._size = plan, Outcomes(), arrive
         self._items, self._shards = plan.parts.candidates.items, plan.parts.count
         self._gate = plan.gate(Bits(randomness, "choice"))
         self._elastic = ElasticStep(plan.rounds.start, plan.rounds.granularity)
@@ -351,7 +351,7 @@ class BatchSearch:
     def ask(self) -> list[Trial]:
         """The trials of the round that runs: every candidate in it, on every shard."""
         k = self._shards
-        return self._told.ask(
+        return self._outcomes.ask(
             self._plan.parts.trial(self._first + s * k + i, item, Shard(k, i))
             for s, item in enumerate(self._batch)
             for i in range(k)
@@ -359,10 +359,10 @@ class BatchSearch:
 
     def tell(self, outcome: Outcome) -> None:
         """Keep an outcome; the last one of a round decides who passed and begins the next."""
-        self._told.tell(outcome)
-        if not self._batch or not self._told.has(self._indices()):
+        self._outcomes.tell(outcome)
+        if not self._batch or not self._outcomes.has(self._indices()):
             return
-        k, scores = self._shards, self._told.scores
+        k, scores = self._shards, self._outcomes.scores
         utilities = [
             total_utility([scores[self._first + s * k + i] for i in range(k)]) for s in range(len(self._batch))
         ]

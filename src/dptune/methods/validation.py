@@ -96,7 +96,7 @@ class PrivateValidation:
     def split(self, part: DataPart) -> tuple[DataPart, DataPart]:
         """The records of a part that are trained on, and those that are held back."""
         coin = Coin(self.fraction, True, "validation")
-        return part.and_(Coin(self.fraction, False, "validation")), part.and_(coin)
+        return part.narrowed(Coin(self.fraction, False, "validation")), part.narrowed(coin)
 
     def held_out(self, part: DataPart) -> HeldOut:
         """How a trial is scored on these records; the noise must have been chosen."""

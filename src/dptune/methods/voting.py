@@ -177,7 +177,7 @@ class VoteSearch(FixedTrials):
 
     def totals(self) -> list[int]:
         """The sum of exact votes; never released without noise."""
-        p, n, scores = len(self._space), self._plan.parts.count, self._told.scores
+        p, n, scores = len(self._space), self._plan.parts.count, self._outcomes.scores
         sums = [0] * p
         for i in range(n):
             ties = self._randomness.generator("vote tie", i).random(p)

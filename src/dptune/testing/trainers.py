@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from dptune._generators import Globals, kept
+from dptune._typing import Array
 from dptune.accounting import Cost, DpSgd, Gaussian, cost_from_json
 from dptune.data import Dataset, size, take
 from dptune.executors.models import dumps, open_model, pack_model
@@ -42,8 +42,6 @@ from dptune.training import TrainedModel
 __all__ = ["check_judging", "check_sensitivity", "check_trainer", "weights_of"]
 
 DataT = TypeVar("DataT")
-Floats = NDArray[np.float64]
-
 _FALSE_ALARM = 1e-9
 
 
@@ -276,7 +274,7 @@ def _close(one: object, other: object, tolerance: float) -> bool:
     return a.shape == b.shape and bool(np.allclose(a, b, rtol=0.0, atol=tolerance * max(1.0, float(np.abs(b).max()))))
 
 
-def weights_of(model: Any) -> Floats | None:
+def weights_of(model: Any) -> Array | None:
     """The numbers of a model as one vector: of arrays, of torch modules, of DP-SGD's models.
 
     Args:
@@ -356,7 +354,7 @@ def check_sensitivity(
     data: DataT,
     params: Params,
     *,
-    weights: Callable[[Any], Floats | None] = weights_of,
+    weights: Callable[[Any], Array | None] = weights_of,
     replaced: bool = False,
     seeds: int = 64,
 ) -> float:
@@ -423,8 +421,8 @@ def _single_noise(cost: Cost) -> float:
 
 
 def _numbers(
-    trainer: Trainer[DataT, Any], params: Params, data: DataT, seed: int, weights: Callable[[Any], Floats | None]
-) -> Floats:
+    trainer: Trainer[DataT, Any], params: Params, data: DataT, seed: int, weights: Callable[[Any], Array | None]
+) -> Array:
     """The numbers of the model of one run."""
     found = weights(trainer.fit(dict(params), data, _rng(seed))[0])
     assert found is not None, "the numbers of this model are not known; say how to get them with 'weights'"
