@@ -397,7 +397,7 @@ def check_warm_start(trainer: object) -> SupportsWarmStart[Any, Any]:
         InvalidInput: it has no method ``fit_from``.
 
     Example:
-        >>> check_warm_start(object())
+        >>> check_warm_start(object())  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         dptune.errors.InvalidInput: The plan continues from the tuned model, but the trainer object has no fit_from(...
     """
@@ -454,7 +454,7 @@ class FunctionTrainer(Generic[DataT, ModelT]):
         """
         outcome = self.function(params, data, rng)
         if not isinstance(outcome, tuple) or len(outcome) != 2:
-            raise InvalidInput("a training function must return (model, score).")
+            raise InvalidInput(f"A training function must return (model, score); got {type(outcome).__name__}.")
         return Fitted(outcome[0], float(outcome[1]))
 
 
@@ -485,7 +485,9 @@ def trainer(
         Gaussian(noise_multiplier=2.0)
     """
     if not isinstance(cost, Cost) and not callable(cost):
-        raise InvalidInput("'cost' must be a cost, or a function of the parameters that returns one.")
+        raise InvalidInput(
+            f"'cost' must be a cost, or a function of the parameters that returns one; got {cost!r:.80}."
+        )
     return lambda function: FunctionTrainer(function, cost)
 
 

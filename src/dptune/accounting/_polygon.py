@@ -83,7 +83,7 @@ def _crossing(one: tuple[float, float], two: tuple[float, float]) -> tuple[float
 def _minorant(t: Array, ahead: Array, back: Array) -> tuple[Array, Array, Array]:
     """The losses whose lines bound the polygon: the vertices of the convex minorant of d in exp(t).
 
-    The loss 0 stays; if it is no vertex its value is the minorant's (the truth is convex, so it is below).
+    The loss 0 stays; if it is not a vertex its value is the minorant's (the truth is convex, so it is below).
     """
     values = np.concatenate([back[:-1], ahead]).tolist()
     kept = [(-math.inf, 0.0)]  # the line p = 1

@@ -93,7 +93,7 @@ class RenyiProfile(DirectedProfile):
 
 @dataclass(frozen=True, eq=False)
 class ShiftedProfile(DirectedProfile):
-    """``mean`` d(e - shift) for a base's d: Xiang, Wang, Wang and Wang's Theorem 3, where d is no table."""
+    """``mean`` d(e - shift) for a base's d: Xiang, Wang, Wang and Wang's Theorem 3, where d is not a table."""
 
     base: DirectedProfile
     mean: float

@@ -144,5 +144,5 @@ def power_of(pair: ProfilePair, count: int) -> ProfilePair:
         made = made if made is None else tabled(made)
         power = tabled(stepped(power, power))
     if made is None:
-        raise ValueError("at least one step is needed")
+        raise ValueError("At least one step is needed; got none.")
     return made

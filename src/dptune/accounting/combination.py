@@ -58,7 +58,7 @@ def certified(pair: ProfilePair, delta: float) -> float:
 def _children(fields: dict[str, object], key: str) -> list[Cost]:
     items = fields[key]
     if not isinstance(items, list):
-        raise TypeError(f"'{key}' is no list")
+        raise TypeError(f"'{key}' is not a list")
     if not items:
         raise TypeError(f"'{key}' is empty")
     return [cost_from_json(item) for item in items]
@@ -169,10 +169,10 @@ class Mixture(Cost):
     def _from_fields(cls, fields: dict[str, object]) -> Self:
         weights = fields["weights"]
         if not isinstance(weights, list):
-            raise TypeError("'weights' is no list")
+            raise TypeError("'weights' is not a list")
         shares, parts = tuple(real("weight", w, 0, 1) for w in weights), tuple(_children(fields, "parts"))
         if len(shares) != len(parts) or abs(math.fsum(shares) - 1.0) > 1e-9:
-            raise TypeError("the 'weights' are not one probability for each part")
+            raise TypeError("'weights' is not one probability for each part")
         return cls(shares, parts)
 
     def _mix(self, pairs: list[ProfilePair]) -> ProfilePair:

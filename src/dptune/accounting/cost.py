@@ -285,7 +285,7 @@ def cost_from_json(text: str | dict[str, object]) -> Cost:
     try:
         data = json.loads(text) if isinstance(text, str) else text
     except json.JSONDecodeError as error:
-        raise InvalidInput(f"Not a cost: the text is no JSON ({error.msg} at {error.pos}).") from None
+        raise InvalidInput(f"Not a cost: the text is not JSON ({error.msg} at {error.pos}).") from None
     if not isinstance(data, dict) or data.get("cost") not in _KINDS:
         known = ", ".join(sorted(_KINDS))
         raise InvalidInput(f"Not a cost: expected an object whose 'cost' is one of {known}; got {str(data)[:80]}.")

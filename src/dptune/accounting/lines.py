@@ -86,7 +86,7 @@ class RenyiLine(Cost):
     def _from_fields(cls, fields: dict[str, object]) -> Self:
         slope, orders = fields["slope"], fields["orders"]
         if not isinstance(orders, list):
-            raise TypeError("'orders' is no list")
+            raise TypeError("'orders' is not a list")
         return cls(slope, tuple(orders), neighbours=fields["neighbours"])  # type: ignore[arg-type]  # checked on construction
 
     def _deltas(self, e: Array) -> Array:

@@ -27,7 +27,7 @@ _LARGEST_MU = 40.0  # beyond it a Gaussian profile says nothing anyway
 def _inner(given: dict[str, object]) -> Cost:
     item = given["inner"]
     if not isinstance(item, dict):
-        raise TypeError("'inner' is no object")
+        raise TypeError("'inner' is not an object")
     return cost_from_json(item)
 
 

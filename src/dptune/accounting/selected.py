@@ -81,7 +81,7 @@ class SelectedProfile(DirectedProfile):
         for points in (8, 8):
             e = np.linspace(low, high, points)
             d = programme.delta(e)
-            if not d[-1] <= delta:  # not "greater": a value that is no number proves nothing
+            if not d[-1] <= delta:  # not "greater": a value that is not a number proves nothing
                 return bound
             k = int(np.argmax(d <= delta))
             if k == 0:

@@ -53,7 +53,7 @@ class Select(Cost):
     def _from_fields(cls, fields: dict[str, object]) -> Self:
         base, density = fields["base"], fields.get("density", [1.0, 1.0])
         if not isinstance(base, dict) or not isinstance(density, list) or len(density) != 2:
-            raise TypeError("'base' is no object or 'density' no pair")
+            raise TypeError("'base' is not an object, or 'density' is not a pair")
         made = select_adaptive(cost_from_json(base), runs_from_json(fields["runs"]), (density[0], density[1]))
         return cls(made.base, made.runs, made.density)
 

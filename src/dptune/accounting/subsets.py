@@ -35,7 +35,7 @@ _INSTEAD = (
 def _child(fields: dict[str, object], key: str) -> Cost:
     item = fields[key]
     if not isinstance(item, dict):
-        raise TypeError(f"'{key}' is no object")
+        raise TypeError(f"'{key}' is not an object")
     return cost_from_json(item)
 
 

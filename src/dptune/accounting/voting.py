@@ -96,7 +96,7 @@ def _summed_noise(sigma: float, shares: int) -> tuple[int, tuple[float, ...]]:
             held *= 2
             power = _trimmed(np.convolve(power, power), held * variance)
     if total is None:
-        raise InvalidInput("'shares' must be at least 1.")
+        raise InvalidInput(f"'shares' must be at least 1; got {shares}.")
     return (len(total) - 1) // 2, tuple(total.tolist())
 
 

@@ -9,8 +9,8 @@ Several trials of one part of the records can be one call of ``fit_many``, if th
 the same values, never another one. The theorems ask that a trial's outcome is a function of its own configuration,
 records and generator. So ``fit_many`` either returns what ``fit`` would have returned for each, up to rounding
 (``docs/training.md``), or it has not returned anything: a stack that raised, or gave something else than one (model,
-score) for each, is no failure of its members. Each is then trained alone by :func:`fit_trial`, from a generator of the
-same label, and has the outcome that it would have had in any company. This is no retry that waits for success:
+score) for each, is not a failure of its members. Each is then trained alone by :func:`fit_trial`, from a generator of
+the same label, and has the outcome that it would have had in any company. This is not a retry that waits for success:
 the stack's failure is forgotten, whatever became of the trial, and what is drawn is drawn from the same secret.
 """
 
@@ -137,7 +137,7 @@ def fit_stack(
     sources = [randomness.generator(*trial.seed_label) for trial in stack]
     fitted = list(trainer.fit_many([trial.params for trial in stack], training, sources))
     if len(fitted) != len(stack):
-        raise InvalidInput(f"fit_many must return one (model, score) for each of {len(stack)}; got {len(fitted)}.")
+        raise InvalidInput(f"'fit_many' must return one (model, score) for each of {len(stack)}; got {len(fitted)}.")
     return {trial.index: (one[0], float(one[1])) for trial, one in zip(stack, fitted, strict=True)}
 
 

@@ -100,7 +100,7 @@ class Client:
 
 
 def _class_numbers(labels: Any) -> Indices:
-    """A whole number for every label, from that label alone; what is no number of this size is -1."""
+    """A whole number for every label, from that label alone; what is not a number of this size is -1."""
     if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iub":
         return labels.astype(np.int64)
     return np.array([_class_number(label) for label in labels], dtype=np.int64)

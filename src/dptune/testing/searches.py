@@ -92,10 +92,10 @@ def check_method(method: Method, budget: Budget, trainer: DeclaresCost, score: S
     plan = method.plan(budget, trainer)
     if plan.guaranteed:
         price = plan.price()
-        assert price <= budget.epsilon, f"the plan costs {price}, more than {budget.epsilon}"
-        assert price == plan.cost.epsilon(budget.delta), "the price is not the cost's epsilon"
+        assert price <= budget.epsilon, f"The plan costs {price}, more than {budget.epsilon}."
+        assert price == plan.cost.epsilon(budget.delta), "The price is not the cost's epsilon."
     stored = plan_from_json(plan.to_json())
-    assert stored.to_json() == plan.to_json(), "the plan does not survive JSON"
+    assert stored.to_json() == plan.to_json(), "The plan does not survive JSON."
     for seed in seeds:
         _check_search(plan, stored, seed, score)
     return plan
@@ -105,13 +105,13 @@ def _check_search(plan: Plan, stored: Plan, seed: int, score: Score) -> None:
     """The same trials and the same result when told in another order, from a stored plan, or all failed."""
     seen, chosen = drive(plan, Randomness.rehearsal(seed), score)
     indices = [trial.index for trial in seen]
-    assert len(set(indices)) == len(indices), "a trial was asked for twice"
+    assert len(set(indices)) == len(indices), "A trial was asked for twice."
     for trial in seen:
-        assert trial_from_json(trial.to_json()) == trial, "a trial does not survive JSON"
+        assert trial_from_json(trial.to_json()) == trial, "A trial does not survive JSON."
     again, same = drive(stored, Randomness.rehearsal(seed), score, reverse=True)
-    assert sorted(again, key=lambda t: t.index) == sorted(seen, key=lambda t: t.index), "not the same trials again"
-    assert same == chosen, "not the same result again"
+    assert sorted(again, key=lambda t: t.index) == sorted(seen, key=lambda t: t.index), "Not the same trials again."
+    assert same == chosen, "Not the same result again."
     _, failed = drive(plan, Randomness.rehearsal(seed), lambda trial: -math.inf)
-    assert failed.winner is None, "a failed trial won"
+    assert failed.winner is None, "A failed trial won."
     labels = [trial.seed_label for trial in seen] + ([] if chosen.final is None else [chosen.final.seed_label])
-    assert len(set(labels)) == len(labels), "two trainings share their randomness"
+    assert len(set(labels)) == len(labels), "Two trainings share their randomness."

@@ -52,7 +52,7 @@ class Outcomes:
 
     def tell(self, outcome: Outcome) -> None:
         if outcome.index not in self._asked:
-            raise InvalidInput(f"Trial {outcome.index} was not asked for; a search is told only what it asked.")
+            raise InvalidInput(f"Trial {outcome.index} was not asked for; tell a search only what it asked for.")
         if outcome.index in self.scores:
             raise InvalidInput(f"Trial {outcome.index} was told before; a trial counts once.")
         self.scores[outcome.index] = outcome.score
