@@ -22,8 +22,8 @@ from dp_accounting.rdp import RdpAccountant, compute_epsilon
 from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_repeat_and_select
 
 from dptune.accounting import Cost, DpSgd, Gaussian, Geometric, Logarithmic, NegativeBinomial, Poisson, Runs, select
-from dptune.accounting._hull import hull_half
-from dptune.accounting.cost import operand
+from dptune.accounting._hull import hull_profile
+from dptune.accounting.cost import fast_profile
 from dptune.accounting.renyi import ORDERS, base_curve
 
 DELTA = 1e-5
@@ -62,9 +62,9 @@ def epsilon(base: Cost, runs: Runs) -> float:
 
 def tight_alone(base: Cost, runs: Runs) -> float:
     """The tight bound without the exact programme."""
-    built = operand(base)
+    built = fast_profile(base)
     ways = [built] if built.symmetric else [built, built.flip()]
-    return max(hull_half(way, runs).epsilon(DELTA) for way in ways)
+    return max(hull_profile(way, runs).epsilon(DELTA) for way in ways)
 
 
 def compare(base: Cost, runs: Runs, repeats: int) -> tuple[float, float, float, float]:
@@ -72,7 +72,7 @@ def compare(base: Cost, runs: Runs, repeats: int) -> tuple[float, float, float, 
     shape = runs.shape if isinstance(runs, NegativeBinomial) else float("inf")
     event = dp_event.RepeatAndSelectDpEvent(their_event(base), runs.expected, shape)
     orders, curve = np.array(ORDERS), base_curve(base, ORDERS)
-    operand(base)
+    fast_profile(base)
 
     def composing() -> float:
         accountant = RdpAccountant()

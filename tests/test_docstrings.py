@@ -35,6 +35,7 @@ ROOMS = [
     "sealed",
     "spaces",
     "testing.searches",
+    "testing.trainers",
     "trainer",
     "training",
 ]

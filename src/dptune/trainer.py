@@ -59,6 +59,11 @@ class Fitted(NamedTuple, Generic[ModelT]):
     Args:
         model: what is released, if this run wins.
         score: larger is better; one that is not a number is a failed run.
+
+    Example:
+        >>> model, score = Fitted([0.5, 1.5], 0.87)
+        >>> score
+        0.87
     """
 
     model: ModelT
@@ -360,6 +365,14 @@ def check_cost_declared(trainer: object) -> DeclaresCost:
 
     Raises:
         InvalidInput: it is a class, or has no method ``cost``.
+
+    Example:
+        >>> from dptune import Gaussian
+        >>> class Costly:
+        ...     def cost(self, params):
+        ...         return Gaussian(2.0)
+        >>> check_cost_declared(Costly()).cost({})
+        Gaussian(noise_multiplier=2.0)
     """
     if isinstance(trainer, type):
         raise InvalidInput(f"The trainer is the class {trainer.__name__}; give an object, {trainer.__name__}(...).")
@@ -382,6 +395,11 @@ def check_warm_start(trainer: object) -> SupportsWarmStart[Any, Any]:
 
     Raises:
         InvalidInput: it has no method ``fit_from``.
+
+    Example:
+        >>> check_warm_start(object())  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        dptune.errors.InvalidInput: The plan continues from the tuned model, but the trainer object has no fit_from(...
     """
     if not isinstance(trainer, SupportsWarmStart) or not callable(trainer.fit_from):
         raise InvalidInput(
@@ -396,26 +414,47 @@ def check_warm_start(trainer: object) -> SupportsWarmStart[Any, Any]:
 
 @dataclass(frozen=True)
 class FunctionTrainer(Generic[DataT, ModelT]):
-    """A training function together with its declared cost.
+    """A training function together with its declared cost; :func:`trainer` makes one.
 
     Args:
         function: what :meth:`fit` calls with (params, data, rng); it must meet the contract of :class:`Trainer`.
         declared: the cost of one run, or a function of the parameters that returns it.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune import Gaussian
+        >>> noisy = FunctionTrainer(lambda params, data, rng: (len(data) + 2.0 * rng.normal(), 0.0), Gaussian(2.0))
+        >>> noisy.cost({})
+        Gaussian(noise_multiplier=2.0)
+        >>> noisy.fit({}, [1, 2, 3], np.random.default_rng(0)).score
+        0.0
     """
 
     function: Callable[[Params, DataT, np.random.Generator], tuple[ModelT, float]]
     declared: Cost | Callable[[Params], Cost]
 
     def cost(self, params: Params) -> Cost:
-        """The declared cost."""
+        """The declared cost of one run with these parameters."""
         declared = self.declared
         return declared if isinstance(declared, Cost) else declared(params)
 
     def fit(self, params: Params, data: DataT, rng: np.random.Generator) -> Fitted[ModelT]:
-        """Call the function."""
+        """Call the function.
+
+        Args:
+            params: the configuration.
+            data: the records that this run may see.
+            rng: all randomness of the run.
+
+        Returns:
+            The model and its score.
+
+        Raises:
+            InvalidInput: the function did not return such a pair.
+        """
         outcome = self.function(params, data, rng)
         if not isinstance(outcome, tuple) or len(outcome) != 2:
-            raise InvalidInput("a training function must return (model, score).")
+            raise InvalidInput(f"A training function must return (model, score); got {type(outcome).__name__}.")
         return Fitted(outcome[0], float(outcome[1]))
 
 
@@ -446,7 +485,9 @@ def trainer(
         Gaussian(noise_multiplier=2.0)
     """
     if not isinstance(cost, Cost) and not callable(cost):
-        raise InvalidInput("'cost' must be a cost, or a function of the parameters that returns one.")
+        raise InvalidInput(
+            f"'cost' must be a cost, or a function of the parameters that returns one; got {cost!r:.80}."
+        )
     return lambda function: FunctionTrainer(function, cost)
 
 
@@ -463,6 +504,14 @@ def fit_many(
 
     Returns:
         One (model, score) for each candidate, in their order.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune import Gaussian
+        >>> noisy = FunctionTrainer(lambda params, data, rng: (params["a"] + rng.normal(), params["a"]), Gaussian(1.0))
+        >>> rngs = [np.random.default_rng(seed) for seed in (0, 1)]
+        >>> [score for _, score in fit_many(noisy, [{"a": 1.0}, {"a": 2.0}], [], rngs)]
+        [1.0, 2.0]
     """
     if isinstance(trainer, SupportsStacking):
         stacked: Sequence[tuple[ModelT, float]] = trainer.fit_many(params, data, rngs)

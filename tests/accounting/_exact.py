@@ -28,7 +28,7 @@ from dptune.accounting import (
     Runs,
 )
 from dptune.accounting.atoms import pair_from_atoms
-from dptune.accounting.profiles import Pair
+from dptune.accounting.profiles import ProfilePair
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -144,10 +144,10 @@ class Atoms(Cost):
     def neighbours(self) -> Neighbours:
         return ADDED_OR_REMOVED
 
-    def _profile(self) -> Pair:
+    def _profile(self) -> ProfilePair:
         return pair_from_atoms(np.array(self.p), np.array(self.q))
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         del delta
         return self._profile()
 

@@ -13,7 +13,7 @@ from scipy import integrate, stats
 
 from dptune.accounting import ADDED_OR_REMOVED, Cost, DpSgd, Gdp, Geometric, Neighbours, PureDp, disjoint, select
 from dptune.accounting.filter import ORDERS, Curve, Filter, filter_from_json, renyi_curve
-from dptune.accounting.profiles import Pair, TableHalf
+from dptune.accounting.profiles import ProfilePair, TableProfile
 from dptune.errors import InvalidInput
 
 
@@ -28,11 +28,11 @@ class Reveal(Cost):
     def neighbours(self) -> Neighbours:
         return ADDED_OR_REMOVED
 
-    def _profile(self) -> Pair:
-        half = TableHalf(np.zeros(1), np.array([self.chance]))
-        return Pair(half, half)
+    def _profile(self) -> ProfilePair:
+        both = TableProfile(np.zeros(1), np.array([self.chance]))
+        return ProfilePair(both, both)
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         return self._profile()
 
     def _fields(self) -> dict[str, object]:

@@ -33,10 +33,10 @@ from dptune.accounting import literature as lit
 from dptune.accounting._disjoint import disjoint_pair
 from dptune.accounting._pld import compose_pairs
 from dptune.accounting._procedures import procedure_curve
-from dptune.accounting._published import LeastHalf, PureHalf, RenyiHalf, estimated_curve
+from dptune.accounting._published import LeastProfile, PureProfile, RenyiProfile, estimated_curve
 from dptune.accounting._subsampled import subsampled
-from dptune.accounting.cost import operand, profile
-from dptune.accounting.profiles import Pair, TableHalf
+from dptune.accounting.cost import fast_profile, profile
+from dptune.accounting.profiles import ProfilePair, TableProfile
 from dptune.accounting.renyi import ORDERS, base_curve, epsilon_of, integer_orders, selected_curve
 from dptune.accounting.selected import tabulate
 from tests.accounting._exact import Array, Law, poisson, tnb
@@ -104,7 +104,7 @@ def test_the_minimum_reaches_tables_composition_and_the_filter() -> None:
     cost = select(Gaussian(1000), Poisson(1000))
     bound = lit.papernot_steinke_exact(Gaussian(1000), Poisson(1000), 1e-10)
     assert cost.delta(bound) <= 1e-10 * (1.0 + 1e-6)
-    assert operand(cost).remove.epsilon(1e-10) <= bound * 1.02  # a table has knots
+    assert fast_profile(cost).remove.epsilon(1e-10) <= bound * 1.02  # a table has knots
     assert compose(cost, cost).epsilon(1e-10) <= 2.0 * bound
     adaptive = select_adaptive(PureDp(0.1), NegativeBinomial(3.0, 1e4), (0.9, 1.2))
     assert adaptive.delta(lit.hypo_theorem2(PureDp(0.1), adaptive.runs, 0.1, (0.9, 1.2)) * (1.0 + 1e-12)) == 0.0
@@ -115,7 +115,7 @@ def test_the_estimate_of_a_curve_is_close() -> None:
     orders = tuple(a for a in ORDERS if a == int(a))  # at others dp-accounting's curves of sampled steps are loose
     bases = [Gaussian(0.7), Gaussian(300), PureDp(2)]
     for base in [*bases, DpSgd(0.01, 1.0, 1000), DpSgd(0.9, 100.0, 20), DpSgd(0.001, 0.6, 100), DpSgd(0.2, 0.5, 3)]:
-        pair = operand(base)
+        pair = fast_profile(base)
         estimate = np.max([estimated_curve(way, np.array(orders)) for way in (pair, pair.flip())], axis=0)
         curve = base_curve(base, orders)
         assert (estimate <= 1.04 * curve).all()
@@ -156,13 +156,17 @@ def test_published_profiles_are_above_every_score(epsilon: float, law: Law) -> N
     base = PureDp(epsilon)
     curve = selected_curve(base, law.runs, (1.0, 1.0))
     assert curve is not None
-    halves = [RenyiHalf(*curve), profile(select(base, law.runs)).remove, tabulate(profile(select(base, law.runs)).add)]
+    bounds = [
+        RenyiProfile(*curve),
+        profile(select(base, law.runs)).remove,
+        tabulate(profile(select(base, law.runs)).add),
+    ]
     if isinstance(law.runs, NegativeBinomial):
-        halves.append(PureHalf((2.0 + law.runs.shape) * epsilon))
+        bounds.append(PureProfile((2.0 + law.runs.shape) * epsilon))
     for p, q in _released(epsilon, law):
         truth = _profile(p, q, LOSSES)
-        for half in halves:
-            assert (half.delta(LOSSES) >= truth * (1.0 - 1e-12) - 1e-15).all()
+        for bound in bounds:
+            assert (bound.delta(LOSSES) >= truth * (1.0 - 1e-12) - 1e-15).all()
 
 
 @pytest.mark.parametrize("law", LAWS[:2] + LAWS[4:], ids=lambda law: law.name)
@@ -172,10 +176,10 @@ def test_operations_on_published_profiles_are_above_the_truth(epsilon: float, la
     curve = selected_curve(PureDp(epsilon), law.runs, (1.0, 1.0))
     assert curve is not None
     top = 3.0 * (4.0 + epsilon)
-    worst = TableHalf(np.array([0.0, top]), np.array([1.0, 0.0]))  # ours, were it useless
-    half = LeastHalf(worst, lambda: RenyiHalf(*curve))
-    table = tabulate(half)
-    pair, one = Pair(table, table), profile(PureDp(epsilon))
+    worst = TableProfile(np.array([0.0, top]), np.array([1.0, 0.0]))  # ours, were it useless
+    bound = LeastProfile(worst, lambda: RenyiProfile(*curve))
+    table = tabulate(bound)
+    pair, one = ProfilePair(table, table), profile(PureDp(epsilon))
     both, part, split = compose_pairs([(pair, 1), (one, 1)]), subsampled(pair, 0.3), disjoint_pair(pair, one, 0.3)
     response = np.array([1.0, math.exp(-epsilon)]) / (1.0 + math.exp(-epsilon))
     for p, q in _released(epsilon, law):

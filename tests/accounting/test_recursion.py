@@ -8,14 +8,14 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
+from dptune._typing import Array
 from dptune.accounting import Binomial, Gaussian, NegativeBinomial, Poisson, Runs
-from dptune.accounting._hull import hull_half
+from dptune.accounting._hull import hull_profile
 from dptune.accounting._ratio import log_ratio
 from dptune.accounting._recursion import GAINS, Recursion, _kernel
-from dptune.accounting.cost import operand
+from dptune.accounting.cost import fast_profile
 from dptune.accounting.interleave import UpperProgramme, _fill_bend, upper_programme
-from dptune.accounting.profiles import Array
-from dptune.accounting.selected import SelectedHalf
+from dptune.accounting.selected import SelectedProfile
 
 needs_kernel = pytest.mark.skipif(_kernel is None, reason="dptune was installed without a C compiler")
 LOSSES = np.exp(np.linspace(0.1, 6.0, 21))  # not a multiple of the lanes
@@ -95,7 +95,7 @@ def test_gains_between_are_the_gains(runs: Runs) -> None:
 
 @needs_kernel
 def test_programme_is_the_same_without_the_compiled_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    programme = upper_programme(operand(Gaussian(2.0)), Poisson(20), 2.0)
+    programme = upper_programme(fast_profile(Gaussian(2.0)), Poisson(20), 2.0)
     e = np.linspace(1.0, 6.0, 11)
     compiled = programme.delta(e)
     monkeypatch.setattr(Recursion.__init__, "__defaults__", (None,))
@@ -105,7 +105,7 @@ def test_programme_is_the_same_without_the_compiled_module(monkeypatch: pytest.M
 def test_programme_is_convex_in_the_exponential() -> None:
     """A chord between two of its values is above it, which is how an epsilon is read off."""
     for runs in (Poisson(15), Binomial(12, 0.5)):
-        programme = upper_programme(operand(Gaussian(2.0)), runs, 2.0)
+        programme = upper_programme(fast_profile(Gaussian(2.0)), runs, 2.0)
         a = np.linspace(np.exp(1.0), np.exp(4.0), 41)
         values = programme.delta(np.log(a))
         assert (np.diff(values, 2) >= -1e-12 * values[1:-1]).all()
@@ -130,11 +130,11 @@ def test_the_bend_is_never_too_small() -> None:
 
 
 def test_a_programme_that_is_no_number_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs, pair = Poisson(45), operand(Gaussian(3.73))
-    hull = hull_half(pair, runs)
-    assert SelectedHalf(hull, runs).epsilon(1e-5) < hull.epsilon(1e-5)
+    runs, pair = Poisson(45), fast_profile(Gaussian(3.73))
+    hull = hull_profile(pair, runs)
+    assert SelectedProfile(hull, runs).epsilon(1e-5) < hull.epsilon(1e-5)
     monkeypatch.setattr(UpperProgramme, "delta", lambda self, e: np.full(np.shape(e), np.nan))
-    assert SelectedHalf(hull, runs).epsilon(1e-5) == hull.epsilon(1e-5)
+    assert SelectedProfile(hull, runs).epsilon(1e-5) == hull.epsilon(1e-5)
 
 
 def test_losses_must_be_finite() -> None:
@@ -147,11 +147,11 @@ def test_laws_that_are_steeper_than_roundoff_are_rounded_outward() -> None:
     """z is known to 1e-16 only; a law that moves by more than that says so in its guard."""
     assert Poisson(10).roundoff < 1e-13
     assert 1e-6 < NegativeBinomial(-0.5, 1e5).roundoff < 1e-3
-    steep, base, e = NegativeBinomial(-0.5, 1e8), operand(Gaussian(4.0)), np.array([3.0])
-    hull = hull_half(base, steep)
+    steep, base, e = NegativeBinomial(-0.5, 1e8), fast_profile(Gaussian(4.0)), np.array([3.0])
+    hull = hull_profile(base, steep)
     # Nothing of the curve survives a guard of 1, and widths are doubled. The one edge that has a closed form
     # (Theorem 3) needs no z and stays exact.
     assert steep.roundoff == 1.0
     line = base.delta(e - log_ratio(base, steep))
-    assert SelectedHalf(replace(hull, alone=None), steep).delta(e) == pytest.approx(2e8 * line)
-    assert SelectedHalf(hull, steep).delta(e) == pytest.approx(1e8 * line)
+    assert SelectedProfile(replace(hull, alone=None), steep).delta(e) == pytest.approx(2e8 * line)
+    assert SelectedProfile(hull, steep).delta(e) == pytest.approx(1e8 * line)

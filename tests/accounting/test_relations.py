@@ -44,7 +44,7 @@ from dptune.accounting import (
 )
 from dptune.accounting._steps import power_of, stepped
 from dptune.accounting.neighbours import neighbours_from_text
-from dptune.accounting.profiles import GaussianHalf, gaussian_pair
+from dptune.accounting.profiles import GaussianProfile, gaussian_pair
 from dptune.accounting.voting import RingVote, continuous_vote
 from dptune.errors import InvalidInput
 from tests.accounting._exact import Atoms
@@ -293,7 +293,7 @@ def test_steps_of_a_gaussian_are_rounded_up_and_little(mu: float) -> None:
     e = np.linspace(0.0, 4.0 * mu + 4.0 * mu * mu, 60)
     pair = gaussian_pair(mu)
     for times, found in ((2, stepped(pair, pair).remove), (5, power_of(pair, 5).remove)):
-        exact = GaussianHalf(mu * times, below=True).delta(e)
+        exact = GaussianProfile(mu * times, below=True).delta(e)
         assert (found.delta(e) >= exact).all()
         assert found.delta(e) == pytest.approx(exact, rel=2e-3, abs=1e-15)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dptune.accounting import select
-from dptune.accounting.cost import operand
+from dptune.accounting.cost import fast_profile
 from tests.accounting._exact import (
     Array,
     Atoms,
@@ -66,7 +66,7 @@ def assert_covers(cost: Atoms, law: Law, parts: int = 25) -> None:
             selection_profile(p, q, law, LOSSES),
             best_path(*divide(p, q, np.full(len(p), parts)), law, LOSSES),
         )
-        table = operand(priced) if direction == "remove" else operand(priced).flip()
+        table = fast_profile(priced) if direction == "remove" else fast_profile(priced).flip()
         gap = np.minimum(priced.profile(LOSSES, direction), table.delta(LOSSES)) - worst
         k = int(gap.argmin())
         assert gap[k] >= -ROUNDOFF, (

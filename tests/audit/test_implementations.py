@@ -110,7 +110,7 @@ def _leaky(plan: Plan, randomness: Randomness) -> Search:
 
     def result() -> Selection:
         chosen: Selection = honest()
-        return dataclasses.replace(chosen, params={**chosen.params, "runs": len(search._told.scores)})
+        return dataclasses.replace(chosen, params={**chosen.params, "runs": len(search._outcomes.scores)})
 
     search.result = result
     return search  # type: ignore[no-any-return]

@@ -364,10 +364,10 @@ def test_parts_are_independent_coins_and_labels() -> None:
     outside = DataPart((Coin(0.1, False),)).index(n, None, source)
     assert sorted([*inside, *outside]) == list(range(n))
     assert binomtest(len(inside), n, 0.1).pvalue > LEVEL
-    shards = [ALL.and_(Shard(7, i)).index(n, None, source) for i in range(7)]
+    shards = [ALL.narrowed(Shard(7, i)).index(n, None, source) for i in range(7)]
     assert sorted(np.concatenate(shards)) == list(range(n))
     assert chisquare([len(s) for s in shards]).pvalue > LEVEL
-    both = ALL.and_(Coin(0.1), Shard(7, 2)).index(n, None, source)
+    both = ALL.narrowed(Coin(0.1), Shard(7, 2)).index(n, None, source)
     assert binomtest(len(both), n, 0.1 / 7).pvalue > LEVEL
 
 
@@ -375,12 +375,12 @@ def test_dirichlet_clients_partition_and_are_skewed() -> None:
     labels = np.repeat(np.arange(4), 1000)
     data = (np.arange(4000), labels)
     source = Randomness.rehearsal(9)
-    parts = [records(ALL.and_(Client(5, i, 0.3)), data, source) for i in range(5)]
+    parts = [records(ALL.narrowed(Client(5, i, 0.3)), data, source) for i in range(5)]
     assert sorted(np.concatenate([p[0] for p in parts])) == list(range(4000))
     counts = np.array([[np.sum(p[1] == c) for c in range(4)] for p in parts])
     assert chi2_contingency(counts + 1).pvalue < 1e-12  # skewed
     even = np.array(
-        [[np.sum(records(ALL.and_(Client(5, i)), data, source)[1] == c) for c in range(4)] for i in range(5)]
+        [[np.sum(records(ALL.narrowed(Client(5, i)), data, source)[1] == c) for c in range(4)] for i in range(5)]
     )
     assert chi2_contingency(even).pvalue > LEVEL
 

@@ -63,7 +63,7 @@ def priced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, float]]:
         return real(pair, delta)
 
     monkeypatch.setattr(costs, "larger_epsilon", counting)
-    for cached in (costs.profile, costs.operand, costs.lower_pair, costs.solved):
+    for cached in (costs.profile, costs.fast_profile, costs.lower_pair, costs.solved):
         cached.cache_clear()
     return asked
 

@@ -79,19 +79,19 @@ def test_a_stack_is_given_what_each_would_be_given_alone() -> None:
 
 
 def test_stacks_do_not_mix_parts_of_the_records() -> None:
-    trials = [_trial(i, ALL.and_(Shard(2, i % 2))) for i in range(6)]
+    trials = [_trial(i, ALL.narrowed(Shard(2, i % 2))) for i in range(6)]
     calls = _check(trials).calls
     assert [count for count, _ in calls] == [3, 3]
     assert sum(size for _, size in calls) == 200
 
 
 def test_a_trial_alone_on_its_part_is_no_stack() -> None:
-    assert stacks(Sums(), [_trial(0), _trial(1, ALL.and_(Coin(0.5)))]) == []
+    assert stacks(Sums(), [_trial(0), _trial(1, ALL.narrowed(Coin(0.5)))]) == []
 
 
 def test_scores_on_private_records_are_those_of_single_trials() -> None:
     """With the same noise for each, from its own label."""
-    held, kept = (ALL.and_(Coin(0.3, inside, "validation")) for inside in (True, False))
+    held, kept = (ALL.narrowed(Coin(0.3, inside, "validation")) for inside in (True, False))
     validation = HeldOut(held, 60.0, 3.0)
     _check([_trial(i, kept, validation=validation) for i in range(4)])
 

@@ -86,7 +86,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
 
 
 def _trial(index: int, shard: int | None = None, **params: Any) -> Trial:
-    return Trial(index, params, ALL if shard is None else ALL.and_(Shard(4, shard)))
+    return Trial(index, params, ALL if shard is None else ALL.narrowed(Shard(4, shard)))
 
 
 # Which trials go together.

@@ -8,30 +8,28 @@ Roundoff and the tail beyond the last point are added, never dropped.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from dptune.accounting.profiles import Half, Pair
+from dptune._typing import Array, Indices
+from dptune.accounting.profiles import DirectedProfile, ProfilePair
 
 __all__ = ["divergences"]
-
-Array = NDArray[np.float64]
 
 _POINTS = 4000
 _FARTHEST = 600.0  # exp stays finite; larger losses count as infinite
 _EPS = float(np.finfo(float).eps)
 
 
-def _reach(half: Half, cut: float) -> float:
+def _reach(directed: DirectedProfile, cut: float) -> float:
     """A loss beyond which the profile is below ``cut`` or constant."""
-    end = min(max(half.end, 1e-9), _FARTHEST)
+    end = min(max(directed.end, 1e-9), _FARTHEST)
     losses = np.linspace(0.0, end, 4000)
-    values = half.delta(losses)
+    values = directed.delta(losses)
     low = np.flatnonzero(values <= max(cut, float(values[-1])))
     return float(losses[low[0]]) if len(low) and low[0] > 0 else end
 
 
-def _points(pair: Pair, cut: float) -> Array:
+def _points(pair: ProfilePair, cut: float) -> Array:
     """Losses on both sides of zero: even grids, and the kinks where the profile has a few."""
     ahead, back = _reach(pair.remove, cut), _reach(pair.add, cut)
     kinks, mirrored = pair.remove.knots(), -pair.add.knots()
@@ -43,7 +41,7 @@ def _points(pair: Pair, cut: float) -> Array:
     return np.asarray(losses[gaps])
 
 
-def _lower_hull(x: Array, y: Array) -> NDArray[np.int64]:
+def _lower_hull(x: Array, y: Array) -> Indices:
     """Indices of the lower convex hull of points with increasing x (monotone chain)."""
     kept: list[int] = []
     xs, ys = x.tolist(), y.tolist()
@@ -58,7 +56,7 @@ def _lower_hull(x: Array, y: Array) -> NDArray[np.int64]:
     return np.array(kept)
 
 
-def divergences(pair: Pair, orders: Array, cut: float) -> tuple[Array, float]:
+def divergences(pair: ProfilePair, orders: Array, cut: float) -> tuple[Array, float]:
     """log E_P[exp((a - 1) loss); loss finite] / (a - 1) at every order a, and the probability of an infinite loss."""
     losses = _points(pair, cut)
     values = pair.delta(losses)

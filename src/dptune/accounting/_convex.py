@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from dptune.accounting.profiles import Array, Pair, TableHalf
+from dptune._typing import Array, Mask
+from dptune.accounting.profiles import ProfilePair, TableProfile
 
 __all__ = ["joined"]
 
@@ -17,7 +18,7 @@ _WORTH, _GUARD = 1e-8, 1e-11
 _NEAR = 25.0  # losses within which the two directions can disturb each other
 
 
-def joined(ahead: TableHalf, back: TableHalf) -> Pair:
+def joined(ahead: TableProfile, back: TableProfile) -> ProfilePair:
     """The pair of two tables, lowered to the convex minorant of the profile they describe together."""
     zero = len(back.losses) - 1
     every = np.concatenate([-back.losses[:0:-1], ahead.losses])
@@ -38,10 +39,10 @@ def joined(ahead: TableHalf, back: TableHalf) -> Pair:
         worth = values[inside] - lower > _WORTH  # smaller kinks are roundoff; leave them
         values[inside] = np.where(worth, np.maximum(lower, 0.0) + _GUARD, values[inside])
     whole[near] = values
-    return Pair(TableHalf(ahead.losses, whole[zero:]), TableHalf(back.losses, whole[zero::-1].copy()))
+    return ProfilePair(TableProfile(ahead.losses, whole[zero:]), TableProfile(back.losses, whole[zero::-1].copy()))
 
 
-def _stretches(pooled: Array, changed: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[tuple[int, int]]:
+def _stretches(pooled: Array, changed: Mask) -> list[tuple[int, int]]:
     """Pairs of knots between which slopes were pooled to one value."""
     found = []
     index = 0

@@ -12,8 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
+from dptune._typing import Array
 from dptune.accounting._polygon import coarse_losses, refine
-from dptune.accounting.profiles import Array, Half, Pair, TableHalf
+from dptune.accounting.profiles import DirectedProfile, ProfilePair, TableProfile
 
 __all__ = ["disjoint_pair"]
 
@@ -23,7 +24,7 @@ _ROUNDED = 8.0 * float(np.finfo(float).eps)
 _LARGEST = 300.0  # losses are cut here so that products of ratios stay finite; d only decreases beyond
 
 
-def _ratio_losses(pair: Pair, upper: bool) -> Array:
+def _ratio_losses(pair: ProfilePair, upper: bool) -> Array:
     """Losses of L2 at which the convex function is evaluated: all kinks of a table, else an even grid.
 
     Any knots serve an upper bound; those too close for their slopes to mean anything are left out of it.
@@ -54,9 +55,9 @@ def _answered(total: Array, e: Array, upper: bool) -> Array:
     return np.asarray(found if upper else np.where(np.asarray(e) > _LARGEST, 0.0, found))
 
 
-def _all_losses(pair: Pair) -> Array:
+def _all_losses(pair: ProfilePair) -> Array:
     ahead, back = pair.remove, pair.add
-    if isinstance(ahead, TableHalf) and isinstance(back, TableHalf):
+    if isinstance(ahead, TableProfile) and isinstance(back, TableProfile):
         total = len(ahead.losses) + len(back.losses)
         if total <= 4 * _KNOTS:
             return np.unique(np.concatenate([-back.losses, ahead.losses]))
@@ -65,11 +66,11 @@ def _all_losses(pair: Pair) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class DisjointRemoval(Half):
+class DisjointRemoval(DirectedProfile):
     """E_Q[(q L1 + (1-q) L2 - exp(e))+] plus the infinite masses."""
 
-    tune: Pair
-    base: Pair
+    tune: ProfilePair
+    base: ProfilePair
     rate: float
     upper: bool
 
@@ -99,11 +100,11 @@ class DisjointRemoval(Half):
 
 
 @dataclass(frozen=True, eq=False)
-class DisjointAddition(Half):
+class DisjointAddition(DirectedProfile):
     """E_Q[(1 - exp(e) (q L1 + (1-q) L2))+]."""
 
-    tune: Pair
-    base: Pair
+    tune: ProfilePair
+    base: ProfilePair
     rate: float
     upper: bool
 
@@ -134,9 +135,9 @@ class DisjointAddition(Half):
         return max(self.tune.add.end, self.base.add.end)
 
 
-def disjoint_pair(tune: Pair, base: Pair, rate: float, upper: bool = True) -> Pair:
+def disjoint_pair(tune: ProfilePair, base: ProfilePair, rate: float, upper: bool = True) -> ProfilePair:
     """Tuning on a Poisson part at ``rate``, training on the rest; the profile of both outputs together.
 
     For lower pairs that are piecewise linear on tables the expectation is exact, not rounded.
     """
-    return Pair(DisjointRemoval(tune, base, rate, upper), DisjointAddition(tune, base, rate, upper))
+    return ProfilePair(DisjointRemoval(tune, base, rate, upper), DisjointAddition(tune, base, rate, upper))

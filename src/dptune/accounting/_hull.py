@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dptune._typing import Array
 from dptune.accounting._polygon import Polygon, coarse_losses, outer_polygon, refine, split
 from dptune.accounting._ratio import log_ratio
-from dptune.accounting.profiles import Array, Half, Pair
+from dptune.accounting.profiles import DirectedProfile, ProfilePair
 from dptune.accounting.runs import Runs
 
-__all__ = ["HullHalf", "hull_half"]
+__all__ = ["HullProfile", "hull_profile"]
 
 _GUARD = 1e-12
 _FINE = 700  # losses in the refined polygon
@@ -29,14 +30,14 @@ _SPOILT = 1e-9  # roundoff of a law beyond which one exact edge may be better th
 
 
 @dataclass(frozen=True, eq=False)
-class HullHalf(Half):
+class HullProfile(DirectedProfile):
     """d(e) = sum of width_k * d_base(e + log slope_k).
 
     ``alone`` is one shift and the width of all edges together: the first edge's line, where roundoff of the law spoils
     the others.
     """
 
-    base: Pair
+    base: ProfilePair
     shifts: Array
     widths: Array
     alone: tuple[float, float] | None = None
@@ -176,7 +177,7 @@ def _above_line(slopes: Array, widths: Array, ratio: float) -> tuple[Array, Arra
     return np.append(least, slopes[k:]), np.concatenate([[met, x[k + 1] - met], widths[k + 1 :]])
 
 
-def hull_half(pair: Pair, runs: Runs, density: tuple[float, float] = (1.0, 1.0)) -> HullHalf:
+def hull_profile(pair: ProfilePair, runs: Runs, density: tuple[float, float] = (1.0, 1.0)) -> HullProfile:
     """The tight bound in the removal direction of ``pair``."""
     box = _Box(*density)
     t = coarse_losses(pair)
@@ -205,4 +206,4 @@ def hull_half(pair: Pair, runs: Runs, density: tuple[float, float] = (1.0, 1.0))
     keep = widths > 0.0
     with np.errstate(divide="ignore"):
         shifts = np.log(np.maximum(slopes[keep], 1e-300)) - _GUARD
-    return HullHalf(pair, shifts, widths[keep] * (1.0 + _GUARD + runs.roundoff), alone)
+    return HullProfile(pair, shifts, widths[keep] * (1.0 + _GUARD + runs.roundoff), alone)

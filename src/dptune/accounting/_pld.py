@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import fft
 from scipy.optimize import isotonic_regression
 
-from dptune.accounting.profiles import Array, Half, Pair, TableHalf
+from dptune._typing import Array
+from dptune.accounting.profiles import DirectedProfile, ProfilePair, TableProfile
 
 __all__ = ["compose_pairs", "grid_below"]
 
@@ -63,16 +65,16 @@ def _even(step: float, count: int) -> Array:
     return step * np.arange(count, dtype=np.float64)
 
 
-def _points(half: Half, step: float, cut: float) -> int:
+def _points(directed: DirectedProfile, step: float, cut: float) -> int:
     """Number of grid points until the profile falls below ``cut`` or ends."""
-    end = half.end
-    if float(half.delta(np.array([end]))[0]) < cut:
+    end = directed.end
+    if float(directed.delta(np.array([end]))[0]) < cut:
         losses = np.linspace(0.0, end, 2000)
-        end = float(losses[int(np.argmax(half.delta(losses) <= cut))])
+        end = float(losses[int(np.argmax(directed.delta(losses) <= cut))])
     return max(4, math.ceil(end / step) + 2)
 
 
-def _values(pair: Pair, step: float, cut: float) -> tuple[Array, Array]:
+def _values(pair: ProfilePair, step: float, cut: float) -> tuple[Array, Array]:
     """d at 0, step, 2 step, ... in both directions; they agree at 0."""
     ahead = pair.remove.delta(_even(step, _points(pair.remove, step, cut)))
     back = pair.add.delta(_even(step, _points(pair.add, step, cut)))
@@ -131,14 +133,14 @@ def _pld(ahead: Array, back: Array, step: float, infinite: float) -> Pld:
     return Pld(step, 1 - len(back), np.maximum(masses, 0.0), infinite, clipped)
 
 
-def dots_above(pair: Pair, step: float, cut: float) -> Pld:
+def dots_above(pair: ProfilePair, step: float, cut: float) -> Pld:
     """Outcomes whose profile meets the pair's on the grid and is above it everywhere."""
     ahead, back = _values(pair, step, cut)
     made = _pld(ahead, back, step, float(ahead[-1]))
     return Pld(made.step, made.first, made.masses, made.infinite, 0.0)  # a clipped mass only raises it
 
 
-def _lowered(pair: Pair, step: float, cut: float) -> tuple[Array, Array]:
+def _lowered(pair: ProfilePair, step: float, cut: float) -> tuple[Array, Array]:
     """Values on the grid, convex, whose chords are nowhere above the pair's profile.
 
     A chord exceeds a convex function by at most the height of the triangle that the neighbouring chords
@@ -163,7 +165,7 @@ def _lowered(pair: Pair, step: float, cut: float) -> tuple[Array, Array]:
     return _convex(low_ahead, low_back, step)
 
 
-def dots_below(pair: Pair, step: float, cut: float) -> Pld:
+def dots_below(pair: ProfilePair, step: float, cut: float) -> Pld:
     """Outcomes whose profile is nowhere above the pair's (exact, or itself a convex lower bound)."""
     ahead, back = _lowered(pair, step, cut)
     return _pld(ahead, back, step, 0.0)
@@ -243,7 +245,7 @@ def _tilted(pld: Pld, rate: float) -> tuple[Pld, float]:
     return Pld(pld.step, pld.first, masses / total, 0.0, 0.0), top + math.log(total)
 
 
-def _spectrum(parts: Sequence[tuple[Pld, int]], size: int) -> tuple[NDArrayComplex, float]:
+def _spectrum(parts: Sequence[tuple[Pld, int]], size: int) -> tuple[NDArray[np.complex128], float]:
     """The transform of the law of the sum on a circle of ``size`` points, and the 2-norm of its error.
 
     A transform of masses that sum to 1 is wrong by at most ``unit`` in every entry (docs/theorems/compose.md); a power
@@ -291,10 +293,7 @@ def _convolve(parts: Sequence[tuple[Pld, int]], rate: float = 0.0) -> Pld:
     return Pld(step, first, np.minimum(masses, 1.0), infinite, slack, math.log(noise) + lift, rate)
 
 
-NDArrayComplex = np.ndarray[tuple[int, ...], np.dtype[np.complex128]]
-
-
-def _half(pld: Pld, upper: bool) -> TableHalf:
+def _profile_of(pld: Pld, upper: bool) -> TableProfile:
     """d(e) on the grid e >= 0, by a recursion whose terms are all positive."""
     from scipy.signal import lfilter  # noqa: PLC0415 - more than half of the time of 'import dptune', and workers need none
 
@@ -311,22 +310,22 @@ def _half(pld: Pld, upper: bool) -> TableHalf:
     noise = np.exp(np.minimum(pld.log_noise - pld.tilt * losses, 0.0))  # beyond 1 nothing is known anyway
     hidden = pld.slack + noise + 4.0 * _EPS * len(values) * values
     if upper:
-        return TableHalf(losses, np.minimum(values + pld.infinite + hidden, 1.0), pld.step)
+        return TableProfile(losses, np.minimum(values + pld.infinite + hidden, 1.0), pld.step)
     # The profile falls: where noise hides a small loss, what is proven at a larger one holds.
     proven = np.maximum.accumulate((np.minimum(values, 1.0) - hidden)[::-1])[::-1]
-    return TableHalf(losses, _sag(floored(proven), pld.step), pld.step)
+    return TableProfile(losses, _sag(floored(proven), pld.step), pld.step)
 
 
-def _better(one: TableHalf, two: TableHalf, upper: bool) -> TableHalf:
+def _better(one: TableProfile, two: TableProfile, upper: bool) -> TableProfile:
     """The better of two bounds on one profile, on the grid that reaches further."""
     longer, other = (one, two) if len(one.losses) >= len(two.losses) else (two, one)
     values = other.delta(longer.losses)
     if upper:
-        return TableHalf(longer.losses, np.minimum(longer.values, values), longer.step)
-    return TableHalf(longer.losses, _sag(np.maximum(longer.values, values), longer.step), longer.step)
+        return TableProfile(longer.losses, np.minimum(longer.values, values), longer.step)
+    return TableProfile(longer.losses, _sag(np.maximum(longer.values, values), longer.step), longer.step)
 
 
-def _step(pairs: Sequence[tuple[Pair, int]]) -> float:
+def _step(pairs: Sequence[tuple[ProfilePair, int]]) -> float:
     """A grid step that inflates the variance of the total loss by a share of about _SPREAD."""
     variance = 0.0
     for pair, n in pairs:
@@ -349,41 +348,41 @@ def _step(pairs: Sequence[tuple[Pair, int]]) -> float:
     return max(step, widest / (_LARGEST / 4), 1e-9)
 
 
-def compose_pairs(pairs: Sequence[tuple[Pair, int]], upper: bool = True) -> Pair:
+def compose_pairs(pairs: Sequence[tuple[ProfilePair, int]], upper: bool = True) -> ProfilePair:
     """The pair of the composition of independent mechanisms, from above or from below."""
     step = _step(pairs)
     dots = dots_above if upper else dots_below
 
-    def one_way(sided: Sequence[tuple[Pair, int]]) -> TableHalf:
+    def one_way(sided: Sequence[tuple[ProfilePair, int]]) -> TableProfile:
         parts = [(dots(pair, step, _CUT / n), n) for pair, n in sided]
         if len(parts) == 1 and parts[0][1] == 1:
-            return _half(parts[0][0], upper)
+            return _profile_of(parts[0][0], upper)
         tilted = _convolve(parts, _tilt(parts))
-        found = _half(tilted, upper)
+        found = _profile_of(tilted, upper)
         if tilted.log_noise <= math.log(_LOUD):
             return found
         # The tail is readable, the losses near 0 are not: those from the law as it is.
-        return _better(found, _half(_convolve(parts), upper), upper)
+        return _better(found, _profile_of(_convolve(parts), upper), upper)
 
     remove = one_way(pairs)
     if all(pair.symmetric for pair, _ in pairs):
-        return Pair(remove, remove)
-    return Pair(remove, one_way([(pair.flip(), n) for pair, n in pairs]))
+        return ProfilePair(remove, remove)
+    return ProfilePair(remove, one_way([(pair.flip(), n) for pair, n in pairs]))
 
 
-def grid_below(pair: Pair, few: bool = False) -> tuple[TableHalf, TableHalf]:
+def grid_below(pair: ProfilePair, few: bool = False) -> tuple[TableProfile, TableProfile]:
     """One pair of grid profiles below the given one, which is exact or a convex lower bound itself.
 
     ``few`` asks for at most a thousand points a side, for use inside other sums.
     """
     ahead, back = pair.remove, pair.add
-    if isinstance(ahead, TableHalf) and isinstance(back, TableHalf):
+    if isinstance(ahead, TableProfile) and isinstance(back, TableProfile):
         short = len(ahead.losses) + len(back.losses) <= 2000
         if short or not few:
             return ahead, back
     step = max(pair.remove.end, pair.add.end, 1e-6) / (900.0 if few else 6000.0)
     low_ahead, low_back = _lowered(pair, step, 1e-17)
     return (
-        TableHalf(_even(step, len(low_ahead)), low_ahead, step),
-        TableHalf(_even(step, len(low_back)), low_back, step),
+        TableProfile(_even(step, len(low_ahead)), low_ahead, step),
+        TableProfile(_even(step, len(low_back)), low_back, step),
     )

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from dptune.accounting.profiles import Array, Indices, Pair, TableHalf
+from dptune._typing import Array, Indices
+from dptune.accounting.profiles import ProfilePair, TableProfile
 
 __all__ = ["Polygon", "attained_points", "coarse_losses", "outer_polygon", "refine", "split"]
 
@@ -33,7 +34,7 @@ class Polygon:
         return np.interp(x, self.q[1:], self.p[1:])
 
 
-def _values(pair: Pair, t: Array) -> tuple[Array, Array]:
+def _values(pair: ProfilePair, t: Array) -> tuple[Array, Array]:
     """d at the losses t >= 0, and the other direction's d at -t for t <= 0; they agree at 0."""
     zero = int(np.searchsorted(t, 0.0))
     ahead = pair.remove.delta(t[zero:])
@@ -82,7 +83,7 @@ def _crossing(one: tuple[float, float], two: tuple[float, float]) -> tuple[float
 def _minorant(t: Array, ahead: Array, back: Array) -> tuple[Array, Array, Array]:
     """The losses whose lines bound the polygon: the vertices of the convex minorant of d in exp(t).
 
-    The loss 0 stays; if it is no vertex its value is the minorant's (the truth is convex, so it is below).
+    The loss 0 stays; if it is not a vertex its value is the minorant's (the truth is convex, so it is below).
     """
     values = np.concatenate([back[:-1], ahead]).tolist()
     kept = [(-math.inf, 0.0)]  # the line p = 1
@@ -112,7 +113,7 @@ def _apart(t: Array) -> Array:
     return np.delete(t, np.where(t[close + 1] == 0.0, close, close + 1)) if len(close) else t
 
 
-def outer_polygon(pair: Pair, t: Array) -> Polygon:
+def outer_polygon(pair: ProfilePair, t: Array) -> Polygon:
     """The polygon above U made of the lines at the losses t (increasing, containing 0).
 
     Lines that would break concavity are left out, which only raises the polygon.
@@ -128,7 +129,7 @@ def outer_polygon(pair: Pair, t: Array) -> Polygon:
     return Polygon(q, p, slopes)
 
 
-def attained_points(ahead: TableHalf, back: TableHalf) -> tuple[Array, Array]:
+def attained_points(ahead: TableProfile, back: TableProfile) -> tuple[Array, Array]:
     """Vertices of a ROC curve that is nowhere above a pair's, from two tables that are nowhere above its profile.
 
     They are read off the slopes of the convex minorant, never off differences of values near 1: where a profile is flat
@@ -154,11 +155,12 @@ def attained_points(ahead: TableHalf, back: TableHalf) -> tuple[Array, Array]:
     return q, p / max(float(p[-1]), 1.0)
 
 
-def coarse_losses(pair: Pair, count: int = 96) -> Array:
+def coarse_losses(pair: ProfilePair, count: int = 96) -> Array:
     """Losses for a first polygon: zero, both ends of the profile, its kinks, and an even grid between."""
     # Losses closer than roundoff can tell apart would only add noise.
     ahead, back = (
-        np.linspace(0.0, max(half.end, 1e-9), count if half.end > 1e-6 else 2) for half in (pair.remove, pair.add)
+        np.linspace(0.0, max(directed.end, 1e-9), count if directed.end > 1e-6 else 2)
+        for directed in (pair.remove, pair.add)
     )
     return np.unique(np.concatenate([-back, -pair.add.knots(), ahead, pair.remove.knots()]))
 

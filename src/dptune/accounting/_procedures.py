@@ -13,10 +13,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from dptune.accounting._published import LeastHalf, RenyiHalf, estimated_curve, log_deltas
+from dptune._typing import Array
+from dptune.accounting._published import LeastProfile, RenyiProfile, estimated_curve, log_deltas
 from dptune.accounting.combination import Compose, Parallel
-from dptune.accounting.cost import Cost, operand
-from dptune.accounting.profiles import Array, Half, Pair
+from dptune.accounting.cost import Cost, fast_profile
+from dptune.accounting.profiles import DirectedProfile, ProfilePair
 from dptune.accounting.renyi import (
     ORDERS,
     disjoint_curve,
@@ -68,20 +69,20 @@ def procedure_curve(cost: Cost, one: _Curve) -> Array:
     return one(cost)
 
 
-def _proven(cost: Cost) -> Half | None:
+def _proven(cost: Cost) -> DirectedProfile | None:
     """The profile of the published theorems, rounded up; None if they do not apply."""
     try:
         curve = procedure_curve(cost, lambda base: outward_curve(base, _WHOLE))
     except NotComparable:
         return None
-    return RenyiHalf(np.array(_WHOLE), np.maximum(curve, 0.0) * (1.0 + 1e-11))
+    return RenyiProfile(np.array(_WHOLE), np.maximum(curve, 0.0) * (1.0 + 1e-11))
 
 
 def _estimated(base: Cost) -> Array:
     """About the curve of one run, from its own profile where dp-accounting would take long."""
     if not slow_curve(base):
         return outward_curve(base, _WHOLE)
-    pair, orders = operand(base), np.array(_WHOLE)
+    pair, orders = fast_profile(base), np.array(_WHOLE)
     ways = [pair] if pair.symmetric else [pair, pair.flip()]
     return np.asarray(_LOWERED * np.max([estimated_curve(way, orders) for way in ways], axis=0))
 
@@ -107,12 +108,12 @@ def _slow(cost: Cost) -> bool:
     return slow_curve(cost.base if isinstance(cost, Select) else cost)
 
 
-def capped_pair(cost: Cost, pair: Pair) -> Pair:
+def capped_pair(cost: Cost, pair: ProfilePair) -> ProfilePair:
     """The pair of a procedure, nowhere above the published theorems on it."""
     if not tunes_on_a_subset(cost):
         return pair
     made = lru_cache(maxsize=1)(lambda: _proven(cost))
     end = max(pair.remove.end, pair.add.end)
     least = _least(cost, end) if _slow(cost) and math.isfinite(end) else None
-    remove = LeastHalf(pair.remove, made, least)
-    return Pair(remove, remove if pair.symmetric else LeastHalf(pair.add, made, least))
+    remove = LeastProfile(pair.remove, made, least)
+    return ProfilePair(remove, remove if pair.symmetric else LeastProfile(pair.add, made, least))

@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dptune._typing import Array
 from dptune.accounting._ratio import log_ratio
 from dptune.accounting.combination import Compose, compose
 from dptune.accounting.cost import Cost, profile
 from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp, Laplace, PureDp
-from dptune.accounting.profiles import Array, Pair
+from dptune.accounting.profiles import ProfilePair
 from dptune.accounting.runs import Binomial, NegativeBinomial, Poisson, Runs
 from dptune.errors import NotComparable
 
@@ -64,7 +65,7 @@ def liu_talwar(base: Cost, runs: Runs, delta: float) -> float:
 # Bounds from profiles and trade-off curves. Each is taken in both directions, the worse one counts.
 
 
-def _shifted(base: Cost, runs: Runs, delta: float, term: Callable[[Pair], float]) -> float:
+def _shifted(base: Cost, runs: Runs, delta: float, term: Callable[[ProfilePair], float]) -> float:
     """The base's epsilon at delta / E[K] plus the direction's additive term."""
     pair = profile(base)
     level = delta / runs.expected
@@ -75,7 +76,7 @@ def _shifted(base: Cost, runs: Runs, delta: float, term: Callable[[Pair], float]
     return max(found)
 
 
-def _d(pair: Pair, e: float) -> float:
+def _d(pair: ProfilePair, e: float) -> float:
     return float(pair.delta(np.array([e]))[0])
 
 
@@ -106,7 +107,7 @@ def koskela_redberg_wang(base: Cost, runs: Runs, delta: float) -> float:
     if isinstance(runs, NegativeBinomial):
         odds = (1.0 - runs.stopping) / runs.stopping
 
-        def negative(p: Pair) -> float:
+        def negative(p: ProfilePair) -> float:
             back = p.flip()
             top = math.log1p(odds * _d(back, 0.0))
             return (1.0 + runs.shape) * _smallest(lambda t: np.log(np.exp(t) + odds * back.delta(t)), top)
@@ -114,7 +115,7 @@ def koskela_redberg_wang(base: Cost, runs: Runs, delta: float) -> float:
         return _shifted(base, runs, delta, negative)
     if isinstance(runs, Poisson):
 
-        def poisson(p: Pair) -> float:
+        def poisson(p: ProfilePair) -> float:
             top = math.log1p(_d(p, 0.0))
             return runs.mean * _smallest(lambda t: np.expm1(t) + p.delta(t), top)
 
@@ -124,7 +125,7 @@ def koskela_redberg_wang(base: Cost, runs: Runs, delta: float) -> float:
         if each == 1.0:
             raise NotComparable("A binomial law with probability 1 is a fixed number of runs; the ratio is unbounded.")
 
-        def binomial(p: Pair) -> float:
+        def binomial(p: ProfilePair) -> float:
             # F <= exp(t) F' + d(t); the ratio of the derivatives is then monotone in F', so its ends decide.
             top = math.log1p(_d(p, 0.0) / (1.0 - each))
             return (runs.trials - 1) * _smallest(

@@ -1,8 +1,8 @@
 """Published bounds on selection as profiles, so that ours is nowhere above them.
 
 A Renyi curve is a profile: the least of the conversions at its orders, in both directions. A pure epsilon is one too.
-:class:`LeastHalf` is the smaller of dptune's own profile and of such a one (``docs/theorems/published.md``). Slow Renyi
-curves are computed only where a cheap estimate of what they could prove does not already exceed what is proven.
+:class:`LeastProfile` is the smaller of dptune's own profile and of such a one (``docs/theorems/published.md``). Slow
+Renyi curves are computed only where a cheap estimate of what they could prove does not already exceed what is proven.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from functools import cached_property
 
 import numpy as np
 
-from dptune.accounting.profiles import TINY, Array, Half, Pair
+from dptune._typing import Array
+from dptune.accounting.profiles import TINY, DirectedProfile, ProfilePair
 from dptune.accounting.runs import NegativeBinomial, Poisson, Runs
 
 __all__ = [
-    "LeastHalf",
-    "PureHalf",
-    "RenyiHalf",
-    "ShiftedHalf",
+    "LeastProfile",
+    "PureProfile",
+    "RenyiProfile",
+    "ShiftedProfile",
     "capped",
     "estimated_curve",
     "log_deltas",
-    "own_half",
+    "own_profile",
     "stopping_estimate",
 ]
 
@@ -37,7 +38,7 @@ _SPACED = np.linspace(0.0, 1.0, 120) ** 2
 
 
 @dataclass(frozen=True)
-class PureHalf(Half):
+class PureProfile(DirectedProfile):
     """Everything that is (top, 0)-DP: the chord from (0, tanh(top / 2)) to (top, 0) in exp(e)."""
 
     top: float
@@ -67,7 +68,7 @@ def log_deltas(orders: Array, curve: Array, e: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class RenyiHalf(Half):
+class RenyiProfile(DirectedProfile):
     """The profile that an upper bound on a Renyi curve implies, rounded up; the same in both directions."""
 
     orders: Array
@@ -91,10 +92,10 @@ class RenyiHalf(Half):
 
 
 @dataclass(frozen=True, eq=False)
-class ShiftedHalf(Half):
-    """``mean`` d(e - shift) for a base's d: Xiang, Wang, Wang and Wang's Theorem 3, where d is no table."""
+class ShiftedProfile(DirectedProfile):
+    """``mean`` d(e - shift) for a base's d: Xiang, Wang, Wang and Wang's Theorem 3, where d is not a table."""
 
-    base: Half
+    base: DirectedProfile
     mean: float
     shift: float
 
@@ -113,22 +114,22 @@ class ShiftedHalf(Half):
 
 
 @dataclass(frozen=True, eq=False)
-class LeastHalf(Half):
+class LeastProfile(DirectedProfile):
     """The smaller of our own profile and of a published one, made only if it may be smaller.
 
     ``least`` holds losses and the log of the least delta that the published bound could prove there: between them it
     is concave, so interpolation is below it. Without it the published bound is always looked at.
     """
 
-    own: Half
-    make: Callable[[], Half | None]
+    own: DirectedProfile
+    make: Callable[[], DirectedProfile | None]
     least: tuple[Array, Array] | None = None
 
     @cached_property
-    def _made(self) -> Half | None:
+    def _made(self) -> DirectedProfile | None:
         return self.make()
 
-    def published(self, e: Array, own: Array) -> Half | None:
+    def published(self, e: Array, own: Array) -> DirectedProfile | None:
         """The published profile, if it may be below ``own`` at one of these losses."""
         if self.least is not None:
             losses, logs = self.least
@@ -164,36 +165,36 @@ class LeastHalf(Half):
         return self.own.keeps(e, delta)
 
 
-def own_half(half: Half) -> Half:
+def own_profile(directed: DirectedProfile) -> DirectedProfile:
     """What dptune itself proves, without the published bounds around it."""
-    while isinstance(half, LeastHalf):
-        half = half.own
-    return half
+    while isinstance(directed, LeastProfile):
+        directed = directed.own
+    return directed
 
 
-def capped(half: Half, e: Array, own: Array) -> Array:
-    """The values ``own`` at the losses e, nowhere above the published profiles around ``half``."""
-    while isinstance(half, LeastHalf):
-        other = half.published(e, own)
+def capped(directed: DirectedProfile, e: Array, own: Array) -> Array:
+    """The values ``own`` at the losses e, nowhere above the published profiles around ``directed``."""
+    while isinstance(directed, LeastProfile):
+        other = directed.published(e, own)
         own = own if other is None else np.minimum(own, other.delta(e))
-        half = half.own
+        directed = directed.own
     return own
 
 
 # An estimate of what a Renyi bound on selection could prove at best.
 
 
-def estimated_curve(pair: Pair, orders: Array) -> Array:
+def estimated_curve(pair: ProfilePair, orders: Array) -> Array:
     """The Renyi curve of an exact profile, to a few percent.
 
     E_Q[L^a] - 1 is a (a - 1) times the integrals of exp((a - 1) t) d(t) and, in the other direction, exp(-a t) d(t).
     """
     logs = []
-    for half, rates in ((pair.remove, orders - 1.0), (pair.add, -orders)):
-        losses = max(half.end, 1e-9) * _SPACED  # rare large losses leave most of a profile near 0
+    for directed, rates in ((pair.remove, orders - 1.0), (pair.add, -orders)):
+        losses = max(directed.end, 1e-9) * _SPACED  # rare large losses leave most of a profile near 0
         gaps = np.diff(losses)
         weights = 0.5 * (np.append(gaps, 0.0) + np.append(0.0, gaps))
-        values = half.delta(losses)
+        values = directed.delta(losses)
         values = np.where(values > 1e3 * values[-1] + 1e-16, values, 0.0)  # the rest may be what truncation added
         with np.errstate(divide="ignore"):
             logs.append(np.log(values * weights) + rates[:, None] * losses)
@@ -203,7 +204,7 @@ def estimated_curve(pair: Pair, orders: Array) -> Array:
     return np.asarray(np.logaddexp(0.0, grown) / (orders - 1.0))
 
 
-def stopping_estimate(pair: Pair, runs: Runs, end: float) -> tuple[Array, Array] | None:
+def stopping_estimate(pair: ProfilePair, runs: Runs, end: float) -> tuple[Array, Array] | None:
     """Losses and logs of about the least delta that Papernot and Steinke's theorems prove there."""
     a = _ORDERS
     ways = [pair] if pair.symmetric else [pair, pair.flip()]

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from scipy.optimize import brentq
 
-from dptune.accounting.profiles import Pair
+from dptune.accounting.profiles import ProfilePair
 from dptune.accounting.runs import Binomial, NegativeBinomial, Poisson, Runs
 
 __all__ = ["log_ratio"]
@@ -19,11 +19,11 @@ __all__ = ["log_ratio"]
 _UP = 1e-12
 
 
-def _d(pair: Pair, e: float) -> float:
+def _d(pair: ProfilePair, e: float) -> float:
     return float(pair.delta(np.array([e]))[0])
 
 
-def _crossing(pair: Pair, odds: float) -> float:
+def _crossing(pair: ProfilePair, odds: float) -> float:
     """The t >= 0 at which d(t) = (exp(t) - 1) / odds, rounded up."""
     if odds == 0.0 or _d(pair, 0.0) == 0.0:
         return 0.0
@@ -38,7 +38,7 @@ def _crossing(pair: Pair, odds: float) -> float:
     return min(root + _UP * max(1.0, root), top)
 
 
-def log_ratio(pair: Pair, runs: Runs) -> float:
+def log_ratio(pair: ProfilePair, runs: Runs) -> float:
     """max over x of log w(U(x)) / w(x) in the removal direction; infinite where it is unbounded or not known."""
     if isinstance(runs, NegativeBinomial):
         return (1.0 + runs.shape) * _crossing(pair.flip(), (1.0 - runs.stopping) / runs.stopping)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dptune._compiled import compiled
-from dptune.accounting.profiles import Array
+from dptune._typing import Array
 
 __all__ = ["GAINS", "Recursion"]
 
@@ -26,7 +26,7 @@ class Recursion:
 
     def __init__(self, a: Array, columns: int, kernel: Any = _kernel) -> None:
         if not np.isfinite(a).all():
-            raise ValueError("losses must be finite")
+            raise ValueError("Losses must be finite; got one that is not.")
         self.columns = columns
         self._count, self._kernel = len(a), kernel
         if kernel is None:

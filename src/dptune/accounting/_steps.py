@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dptune.accounting.profiles import Array, Half, Pair, TableHalf
+from dptune._typing import Array
+from dptune.accounting.profiles import DirectedProfile, ProfilePair, TableProfile
 
-__all__ = ["LowestHalf", "SteppedHalf", "power_of", "stepped"]
+__all__ = ["LowestProfile", "SteppedProfile", "power_of", "stepped"]
 
 _EPS = float(np.finfo(float).eps)
 _SPLITS = 192  # places at which a loss is split, before the search narrows
@@ -26,12 +27,12 @@ _LARGEST = 600.0
 
 
 @dataclass(frozen=True, eq=False)
-class SteppedHalf(Half):
+class SteppedProfile(DirectedProfile):
     """The profile of two steps for e >= 0, rounded up: ``first`` compares the start with the middle, ``second`` the
     middle with the end."""
 
-    first: Pair
-    second: Pair
+    first: ProfilePair
+    second: ProfilePair
 
     def delta(self, e: Array) -> Array:
         e = np.asarray(e, dtype=float)
@@ -89,11 +90,11 @@ class SteppedHalf(Half):
 
 
 @dataclass(frozen=True, eq=False)
-class LowestHalf(Half):
+class LowestProfile(DirectedProfile):
     """The smaller of two upper bounds on one profile."""
 
-    one: Half
-    two: Half
+    one: DirectedProfile
+    two: DirectedProfile
 
     def delta(self, e: Array) -> Array:
         return np.minimum(self.one.delta(e), self.two.delta(e))
@@ -106,33 +107,33 @@ class LowestHalf(Half):
         return np.unique(np.concatenate([self.one.knots(), self.two.knots()]))
 
 
-def stepped(first: Pair, second: Pair) -> Pair:
+def stepped(first: ProfilePair, second: ProfilePair) -> ProfilePair:
     """The pair of two steps, both ways: from the end back to the start the second step comes first."""
-    ahead = SteppedHalf(first, second)
+    ahead = SteppedProfile(first, second)
     if first.symmetric and second is first:
-        return Pair(ahead, ahead)
-    return Pair(ahead, SteppedHalf(second.flip(), first.flip()))
+        return ProfilePair(ahead, ahead)
+    return ProfilePair(ahead, SteppedProfile(second.flip(), first.flip()))
 
 
-def table(half: Half) -> TableHalf:
+def table(directed: DirectedProfile) -> TableProfile:
     """A profile at many losses; chords between upper bounds of a convex function are above it."""
-    if isinstance(half, TableHalf):
-        return half
-    even = half.end * np.linspace(0.0, 1.0, _POINTS) ** 1.5  # most of a profile lies near 0
-    losses = np.unique(np.concatenate([[0.0], even, half.knots()]))
-    values = np.minimum(half.delta(losses), 1.0)
-    return TableHalf(losses, np.minimum.accumulate(values))
+    if isinstance(directed, TableProfile):
+        return directed
+    even = directed.end * np.linspace(0.0, 1.0, _POINTS) ** 1.5  # most of a profile lies near 0
+    losses = np.unique(np.concatenate([[0.0], even, directed.knots()]))
+    values = np.minimum(directed.delta(losses), 1.0)
+    return TableProfile(losses, np.minimum.accumulate(values))
 
 
-def tabled(pair: Pair) -> Pair:
+def tabled(pair: ProfilePair) -> ProfilePair:
     """Both directions as tables."""
     remove = table(pair.remove)
-    return Pair(remove, remove if pair.symmetric else table(pair.add))
+    return ProfilePair(remove, remove if pair.symmetric else table(pair.add))
 
 
-def power_of(pair: Pair, count: int) -> Pair:
+def power_of(pair: ProfilePair, count: int) -> ProfilePair:
     """The pair of ``count`` equal steps, by repeated doubling."""
-    made: Pair | None = None
+    made: ProfilePair | None = None
     power, left = pair, count
     while True:
         if left & 1:
@@ -143,5 +144,5 @@ def power_of(pair: Pair, count: int) -> Pair:
         made = made if made is None else tabled(made)
         power = tabled(stepped(power, power))
     if made is None:
-        raise ValueError("at least one step is needed")
+        raise ValueError("At least one step is needed; got none.")
     return made

@@ -10,16 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dptune.accounting.profiles import Array, Half, Pair
+from dptune._typing import Array
+from dptune.accounting.profiles import DirectedProfile, ProfilePair
 
 __all__ = ["subsampled"]
 
 
 @dataclass(frozen=True)
-class SubsampledRemoval(Half):
+class SubsampledRemoval(DirectedProfile):
     """q d(log(1 + (exp(e) - 1)/q))."""
 
-    base: Half
+    base: DirectedProfile
     rate: float
 
     def delta(self, e: Array) -> Array:
@@ -35,10 +36,10 @@ class SubsampledRemoval(Half):
 
 
 @dataclass(frozen=True)
-class SubsampledAddition(Half):
+class SubsampledAddition(DirectedProfile):
     """(1 - a (1 - q)) d(log(a q / (1 - a (1 - q)))) with a = exp(e), and 0 where a (1 - q) >= 1."""
 
-    base: Half
+    base: DirectedProfile
     rate: float
 
     def delta(self, e: Array) -> Array:
@@ -76,8 +77,8 @@ def _pulled(t: Array, rate: float) -> Array:
     return np.asarray(-np.log1p(rate * np.expm1(-t)))
 
 
-def subsampled(pair: Pair, rate: float) -> Pair:
+def subsampled(pair: ProfilePair, rate: float) -> ProfilePair:
     """The pair of the mechanism on a Poisson subsample."""
     if rate == 1.0:
         return pair
-    return Pair(SubsampledRemoval(pair.remove, rate), SubsampledAddition(pair.add, rate))
+    return ProfilePair(SubsampledRemoval(pair.remove, rate), SubsampledAddition(pair.add, rate))

@@ -16,20 +16,28 @@ import numpy as np
 
 from dptune._validate import real
 from dptune.accounting._pld import compose_pairs
-from dptune.accounting._published import LeastHalf, PureHalf, capped, own_half
+from dptune.accounting._published import LeastProfile, PureProfile, capped, own_profile
 from dptune.accounting.cost import (
     Cost,
     cost_from_json,
+    fast_profile,
     is_free,
     lower_pair,
     only_added_or_removed,
-    operand,
     profile,
     same_relation,
 )
 from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp
 from dptune.accounting.neighbours import Neighbours
-from dptune.accounting.profiles import Half, MaxHalf, MixtureHalf, Pair, TableHalf, gaussian_pair, solve
+from dptune.accounting.profiles import (
+    DirectedProfile,
+    MaxProfile,
+    MixtureProfile,
+    ProfilePair,
+    TableProfile,
+    gaussian_pair,
+    solve,
+)
 from dptune.errors import InvalidInput
 
 __all__ = ["Compose", "Mixture", "Parallel", "certified", "check_cost", "compose", "mixture", "parallel", "worst"]
@@ -42,7 +50,7 @@ def check_cost(name: str, value: object) -> Cost:
     return value
 
 
-def certified(pair: Pair, delta: float) -> float:
+def certified(pair: ProfilePair, delta: float) -> float:
     """The epsilon that a lower pair proves at this delta."""
     return max(solve(pair.remove, delta, upward=False), solve(pair.add, delta, upward=False))
 
@@ -50,7 +58,7 @@ def certified(pair: Pair, delta: float) -> float:
 def _children(fields: dict[str, object], key: str) -> list[Cost]:
     items = fields[key]
     if not isinstance(items, list):
-        raise TypeError(f"'{key}' is no list")
+        raise TypeError(f"'{key}' is not a list")
     if not items:
         raise TypeError(f"'{key}' is empty")
     return [cost_from_json(item) for item in items]
@@ -89,36 +97,36 @@ class Compose(Cost):
             total += part.mu**2
         return math.sqrt(total) if total <= 400 else None
 
-    def _profile(self) -> Pair:
+    def _profile(self) -> ProfilePair:
         mu = self._gaussian()
         if mu is not None:
             return gaussian_pair(mu)
         from dptune.accounting._procedures import capped_pair  # noqa: PLC0415 - it knows all kinds of costs, this too
 
-        composed = compose_pairs([(operand(part), n) for part, n in Counter(self.parts).items()])
+        composed = compose_pairs([(fast_profile(part), n) for part, n in Counter(self.parts).items()])
         return capped_pair(self, self._capped(composed))
 
-    def _operand(self) -> Pair:
+    def _fast_profile(self) -> ProfilePair:
         whole = profile(self)
-        if not isinstance(whole.remove, LeastHalf):
+        if not isinstance(whole.remove, LeastProfile):
             return whole
         remove = _table(whole.remove)
-        return Pair(remove, remove if whole.symmetric else _table(whole.add))
+        return ProfilePair(remove, remove if whole.symmetric else _table(whole.add))
 
-    def _capped(self, pair: Pair) -> Pair:
+    def _capped(self, pair: ProfilePair) -> ProfilePair:
         """The pair nowhere above that of the sum of the parts' pure epsilons, if they have some."""
         top = self._pure()
         if top == math.inf:
             return pair
-        limit = PureHalf(top)
-        halves = [
-            TableHalf(half.losses, np.minimum(half.values, limit.delta(half.losses)), half.step)
-            for half in (pair.remove, pair.add)
-            if isinstance(half, TableHalf)
+        limit = PureProfile(top)
+        kept = [
+            TableProfile(directed.losses, np.minimum(directed.values, limit.delta(directed.losses)), directed.step)
+            for directed in (pair.remove, pair.add)
+            if isinstance(directed, TableProfile)
         ]
-        return Pair(halves[0], halves[0] if pair.symmetric else halves[1])
+        return ProfilePair(kept[0], kept[0] if pair.symmetric else kept[1])
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         mu = self._gaussian()
         if mu is not None:
             return gaussian_pair(mu, below=True)
@@ -131,12 +139,12 @@ class Compose(Cost):
         return max(found, key=lambda pair: certified(pair, delta))
 
 
-def _table(half: Half) -> Half:
+def _table(directed: DirectedProfile) -> DirectedProfile:
     """A table under a published bound as a table again: the least of both at its knots."""
-    own = own_half(half)
-    if not isinstance(own, TableHalf):
-        return half
-    return TableHalf(own.losses, capped(half, own.losses, own.values), own.step)
+    own = own_profile(directed)
+    if not isinstance(own, TableProfile):
+        return directed
+    return TableProfile(own.losses, capped(directed, own.losses, own.values), own.step)
 
 
 @dataclass(frozen=True)
@@ -161,28 +169,28 @@ class Mixture(Cost):
     def _from_fields(cls, fields: dict[str, object]) -> Self:
         weights = fields["weights"]
         if not isinstance(weights, list):
-            raise TypeError("'weights' is no list")
+            raise TypeError("'weights' is not a list")
         shares, parts = tuple(real("weight", w, 0, 1) for w in weights), tuple(_children(fields, "parts"))
         if len(shares) != len(parts) or abs(math.fsum(shares) - 1.0) > 1e-9:
-            raise TypeError("the 'weights' are not one probability for each part")
+            raise TypeError("'weights' is not one probability for each part")
         return cls(shares, parts)
 
-    def _mix(self, pairs: list[Pair]) -> Pair:
-        remove = MixtureHalf(self.weights, tuple(pair.remove for pair in pairs))
+    def _mix(self, pairs: list[ProfilePair]) -> ProfilePair:
+        remove = MixtureProfile(self.weights, tuple(pair.remove for pair in pairs))
         if all(pair.symmetric for pair in pairs):
-            return Pair(remove, remove)
-        return Pair(remove, MixtureHalf(self.weights, tuple(pair.add for pair in pairs)))
+            return ProfilePair(remove, remove)
+        return ProfilePair(remove, MixtureProfile(self.weights, tuple(pair.add for pair in pairs)))
 
     def _pure(self) -> float:
         return max(part._pure() for part in self.parts)
 
-    def _profile(self) -> Pair:
+    def _profile(self) -> ProfilePair:
         return self._mix([profile(part) for part in self.parts])
 
-    def _operand(self) -> Pair:
-        return self._mix([operand(part) for part in self.parts])
+    def _fast_profile(self) -> ProfilePair:
+        return self._mix([fast_profile(part) for part in self.parts])
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         return self._mix([lower_pair(part, delta) for part in self.parts])
 
 
@@ -207,22 +215,22 @@ class Parallel(Cost):
     def _from_fields(cls, fields: dict[str, object]) -> Self:
         return cls(tuple(_children(fields, "parts")))
 
-    def _highest(self, pairs: list[Pair]) -> Pair:
-        remove = MaxHalf(tuple(pair.remove for pair in pairs))
+    def _highest(self, pairs: list[ProfilePair]) -> ProfilePair:
+        remove = MaxProfile(tuple(pair.remove for pair in pairs))
         if all(pair.symmetric for pair in pairs):
-            return Pair(remove, remove)
-        return Pair(remove, MaxHalf(tuple(pair.add for pair in pairs)))
+            return ProfilePair(remove, remove)
+        return ProfilePair(remove, MaxProfile(tuple(pair.add for pair in pairs)))
 
     def _pure(self) -> float:
         return max(part._pure() for part in self.parts)
 
-    def _profile(self) -> Pair:
+    def _profile(self) -> ProfilePair:
         return self._highest([profile(part) for part in self.parts])
 
-    def _operand(self) -> Pair:
-        return self._highest([operand(part) for part in self.parts])
+    def _fast_profile(self) -> ProfilePair:
+        return self._highest([fast_profile(part) for part in self.parts])
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         # One real mechanism: the part that is worst at this delta.
         return max((lower_pair(part, delta) for part in self.parts), key=lambda pair: certified(pair, delta))
 

@@ -18,19 +18,20 @@ from typing import ClassVar
 import numpy as np
 
 from dptune._codec import register_family
+from dptune._typing import Array
 from dptune._validate import real
 from dptune.accounting._polygon import coarse_losses, outer_polygon, refine
 from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours, neighbours_from_text
-from dptune.accounting.profiles import Array, Pair, solve
+from dptune.accounting.profiles import ProfilePair, solve
 from dptune.errors import InvalidInput
 
 __all__ = [
     "Cost",
     "completed",
     "cost_from_json",
+    "fast_profile",
     "lower_pair",
     "only_added_or_removed",
-    "operand",
     "profile",
     "same_relation",
 ]
@@ -70,11 +71,11 @@ class Cost(ABC):
         """Which data sets the profile compares: what this cost is a guarantee about."""
 
     @abstractmethod
-    def _profile(self) -> Pair:
+    def _profile(self) -> ProfilePair:
         """The upper profile in both directions, as exact as this library knows it."""
 
     @abstractmethod
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         """The profile of one real mechanism that the description admits, bad near ``delta``."""
 
     @abstractmethod
@@ -86,7 +87,7 @@ class Cost(ABC):
     def _from_fields(cls, fields: dict[str, object]) -> Cost:
         """The inverse of ``_fields``."""
 
-    def _operand(self) -> Pair:
+    def _fast_profile(self) -> ProfilePair:
         """The upper profile in a form that is cheap to evaluate at many losses."""
         return profile(self)
 
@@ -176,7 +177,7 @@ class Cost(ABC):
             >>> Gaussian(2.0).roc(np.array([0.01, 0.05])).round(3)
             array([0.034, 0.126])
         """
-        pair = _directed(operand(self), direction)
+        pair = _directed(fast_profile(self), direction)
         t = coarse_losses(pair)
         t = refine(t, np.ones(len(t) - 1), 2000)
         return outer_polygon(pair, t).roc(np.asarray(x, dtype=float))
@@ -214,11 +215,11 @@ class Cost(ABC):
         return {"cost": self.kind, "neighbours": str(self.neighbours), **self._fields()}
 
 
-def larger_epsilon(pair: Pair, delta: float) -> float:
+def larger_epsilon(pair: ProfilePair, delta: float) -> float:
     """The larger epsilon of the two directions; the second is refined only if its quick bound exceeds the first."""
     if pair.symmetric:
         return pair.remove.epsilon(delta)
-    quick = [half.quick_epsilon(delta) for half in (pair.remove, pair.add)]
+    quick = [one.quick_epsilon(delta) for one in (pair.remove, pair.add)]
     if quick[0] is None or quick[1] is None:
         return max(pair.remove.epsilon(delta), pair.add.epsilon(delta))
     first, second = (pair.remove, pair.add) if quick[0] >= quick[1] else (pair.add, pair.remove)
@@ -232,7 +233,7 @@ def _delta(delta: float) -> float:
     return real("delta", delta, 0, 1, low_open=True, high_open=True, hint="A common choice is 1e-5.")
 
 
-def _directed(pair: Pair, direction: str) -> Pair:
+def _directed(pair: ProfilePair, direction: str) -> ProfilePair:
     if direction not in ("remove", "add"):
         raise InvalidInput(f"'direction' must be 'remove' or 'add'; got {direction!r}.")
     return pair if direction == "remove" else pair.flip()
@@ -242,7 +243,7 @@ def _directed(pair: Pair, direction: str) -> Pair:
 
 
 @lru_cache(maxsize=96)
-def profile(cost: Cost) -> Pair:
+def profile(cost: Cost) -> ProfilePair:
     """The upper profile of a cost, cached."""
     return cost._profile()
 
@@ -254,13 +255,13 @@ def solved(cost: Cost, delta: float) -> float:
 
 
 @lru_cache(maxsize=96)
-def operand(cost: Cost) -> Pair:
+def fast_profile(cost: Cost) -> ProfilePair:
     """The upper profile of a cost in a cheap form, cached."""
-    return cost._operand()
+    return cost._fast_profile()
 
 
 @lru_cache(maxsize=96)
-def lower_pair(cost: Cost, delta: float) -> Pair:
+def lower_pair(cost: Cost, delta: float) -> ProfilePair:
     """The lower profile of a cost, cached."""
     return cost._lower(delta)
 
@@ -284,7 +285,7 @@ def cost_from_json(text: str | dict[str, object]) -> Cost:
     try:
         data = json.loads(text) if isinstance(text, str) else text
     except json.JSONDecodeError as error:
-        raise InvalidInput(f"Not a cost: the text is no JSON ({error.msg} at {error.pos}).") from None
+        raise InvalidInput(f"Not a cost: the text is not JSON ({error.msg} at {error.pos}).") from None
     if not isinstance(data, dict) or data.get("cost") not in _KINDS:
         known = ", ".join(sorted(_KINDS))
         raise InvalidInput(f"Not a cost: expected an object whose 'cost' is one of {known}; got {str(data)[:80]}.")

@@ -15,16 +15,14 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune._validate import real
 from dptune.accounting._charge_renyi import divergences
-from dptune.accounting.cost import Cost, operand
+from dptune.accounting.cost import Cost, fast_profile
 from dptune.errors import InvalidInput
 
 __all__ = ["Curve", "Filter", "curve_of", "renyi_curve"]
-
-Array = NDArray[np.float64]
 
 ORDERS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0)
 _SHARE = 0.01  # of the budget's delta, kept for infinite losses
@@ -74,7 +72,7 @@ def curve_of(cost: Cost, orders: tuple[float, ...], cut: float) -> Curve:
     grid = np.array(orders)
     if len(grid) == 0 or grid[0] <= 1.0 or (np.diff(grid) <= 0).any():
         raise InvalidInput(f"Renyi orders must be above 1 and increasing; got {orders!r}.")
-    pair = operand(cost)
+    pair = fast_profile(cost)
     found = [divergences(pair, grid, cut)]
     if not pair.symmetric:
         found.append(divergences(pair.flip(), grid, cut))

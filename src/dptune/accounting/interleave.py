@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dptune._typing import Array, Indices
 from dptune.accounting._polygon import Polygon, coarse_losses, outer_polygon, refine, split
 from dptune.accounting._recursion import GAINS, Recursion
-from dptune.accounting.profiles import Array, Indices, Pair
+from dptune.accounting.profiles import ProfilePair
 from dptune.accounting.runs import Runs
 
 __all__ = ["LowerProgramme", "UpperProgramme", "inward", "lower_programme", "upper_programme"]
@@ -129,7 +130,7 @@ def _importance(p: Array, q: Array, t: Array, runs: Runs, e_min: float) -> tuple
     return rows, cells
 
 
-def upper_programme(pair: Pair, runs: Runs, e_min: float) -> UpperProgramme:
+def upper_programme(pair: ProfilePair, runs: Runs, e_min: float) -> UpperProgramme:
     """The outward programme for the removal direction of ``pair``, resolved for e near or above e_min."""
     t = coarse_losses(pair)
     polygon = outer_polygon(pair, t)

@@ -15,12 +15,13 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from dptune._typing import Array
 from dptune._validate import real
 from dptune.accounting._convex import joined
-from dptune.accounting._published import LeastHalf, RenyiHalf
-from dptune.accounting.cost import Cost, operand
+from dptune.accounting._published import LeastProfile, RenyiProfile
+from dptune.accounting.cost import Cost, fast_profile
 from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours, check_relation
-from dptune.accounting.profiles import TINY, Array, Pair, TableHalf, gaussian_pair
+from dptune.accounting.profiles import TINY, ProfilePair, TableProfile, gaussian_pair
 from dptune.errors import InvalidInput
 
 __all__ = ["ORDERS", "RenyiLine", "line_orders"]
@@ -85,7 +86,7 @@ class RenyiLine(Cost):
     def _from_fields(cls, fields: dict[str, object]) -> Self:
         slope, orders = fields["slope"], fields["orders"]
         if not isinstance(orders, list):
-            raise TypeError("'orders' is no list")
+            raise TypeError("'orders' is not a list")
         return cls(slope, tuple(orders), neighbours=fields["neighbours"])  # type: ignore[arg-type]  # checked on construction
 
     def _deltas(self, e: Array) -> Array:
@@ -118,27 +119,27 @@ class RenyiLine(Cost):
         known = np.append(np.array(self.orders), np.inf)
         return np.asarray(self.slope * known[np.searchsorted(known[:-1], orders)])
 
-    def _profile(self) -> Pair:
+    def _profile(self) -> ProfilePair:
         # The table's chords are above the conversions between its points.
-        both = LeastHalf(operand(self).remove, self._converted)
-        return Pair(both, both)
+        both = LeastProfile(fast_profile(self).remove, self._converted)
+        return ProfilePair(both, both)
 
-    def _converted(self) -> RenyiHalf:
+    def _converted(self) -> RenyiProfile:
         """The conversions themselves, at the line's orders and at the usual ones between them."""
         from dptune.accounting.renyi import ORDERS as USUAL  # noqa: PLC0415 - it reads lines itself
 
         orders = np.union1d(self.orders, [a for a in USUAL if a <= self.orders[-1]])
-        return RenyiHalf(orders, self.curve(orders) * (1.0 + _GUARD))
+        return RenyiProfile(orders, self.curve(orders) * (1.0 + _GUARD))
 
-    def _operand(self) -> Pair:
+    def _fast_profile(self) -> ProfilePair:
         a = np.array(self.orders)
         end = float(np.min(self.slope * a + math.log(1.0 / TINY) / (a - 1.0)))
         losses = np.linspace(0.0, end, _POINTS)
-        half = TableHalf(losses, self._deltas(losses))
-        both = joined(half, half)
-        return Pair(both.remove, both.remove)
+        table = TableProfile(losses, self._deltas(losses))
+        both = joined(table, table)
+        return ProfilePair(both.remove, both.remove)
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         del delta
         # The Gaussian mechanism on the line is one of those admitted.
         return gaussian_pair(min(math.sqrt(2.0 * self.slope), 20.0), below=True)

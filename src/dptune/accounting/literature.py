@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dptune._typing import Array
 from dptune._validate import real
 from dptune.accounting._profile_bounds import (
     koskela_redberg_wang,
@@ -22,7 +23,6 @@ from dptune.accounting._profile_bounds import (
     xiang_theorem3,
 )
 from dptune.accounting.cost import Cost
-from dptune.accounting.profiles import Array
 from dptune.accounting.renyi import (
     adaptive_curve,
     base_curve,

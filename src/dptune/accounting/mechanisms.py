@@ -18,7 +18,7 @@ from dptune.accounting._subsampled import subsampled
 from dptune.accounting.atoms import pair_from_atoms
 from dptune.accounting.cost import Cost, only_added_or_removed
 from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours, check_relation
-from dptune.accounting.profiles import LaplaceHalf, Pair, TableHalf, gaussian_pair
+from dptune.accounting.profiles import LaplaceProfile, ProfilePair, TableProfile, gaussian_pair
 
 __all__ = ["DiscreteGaussian", "DpSgd", "Gaussian", "Gdp", "Laplace", "PureDp"]
 
@@ -47,7 +47,7 @@ class _Leaf(Cost):
     def _from_fields(cls, fields: dict[str, object]) -> Self:
         return cls(**fields)  # type: ignore[arg-type]  # checked on construction
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         del delta
         return self._profile()
 
@@ -75,10 +75,10 @@ class Gdp(_Leaf):
         super().__post_init__()
         object.__setattr__(self, "mu", real("mu", self.mu, 1e-6, 20, hint="mu is 1 / noise multiplier."))
 
-    def _profile(self) -> Pair:
+    def _profile(self) -> ProfilePair:
         return gaussian_pair(self.mu)
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         del delta
         return gaussian_pair(self.mu, below=True)
 
@@ -114,10 +114,10 @@ class Gaussian(_Leaf):
         """The parameter of Gaussian differential privacy: one over the noise multiplier."""
         return 1.0 / self.noise_multiplier
 
-    def _profile(self) -> Pair:
+    def _profile(self) -> ProfilePair:
         return gaussian_pair(self.mu)
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         del delta
         return gaussian_pair(self.mu, below=True)
 
@@ -148,9 +148,9 @@ class Laplace(_Leaf):
         super().__post_init__()
         object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
 
-    def _profile(self) -> Pair:
-        half = LaplaceHalf(1.0 / self.noise_multiplier)
-        return Pair(half, half)
+    def _profile(self) -> ProfilePair:
+        both = LaplaceProfile(1.0 / self.noise_multiplier)
+        return ProfilePair(both, both)
 
     def _pure(self) -> float:
         return 1.0 / self.noise_multiplier
@@ -185,13 +185,13 @@ class PureDp(_Leaf):
     def _fields(self) -> dict[str, object]:
         return {"epsilon": self.pure_epsilon}
 
-    def _profile(self) -> Pair:
+    def _profile(self) -> ProfilePair:
         if self.pure_epsilon == 0.0:
-            half = TableHalf(np.zeros(1), np.zeros(1))
+            both = TableProfile(np.zeros(1), np.zeros(1))
         else:
             top = math.tanh(self.pure_epsilon / 2.0)
-            half = TableHalf(np.array([0.0, self.pure_epsilon]), np.array([top, 0.0]))
-        return Pair(half, half)
+            both = TableProfile(np.array([0.0, self.pure_epsilon]), np.array([top, 0.0]))
+        return ProfilePair(both, both)
 
     def _pure(self) -> float:
         return self.pure_epsilon
@@ -228,13 +228,13 @@ class DiscreteGaussian(_Leaf):
         object.__setattr__(self, "sensitivity", shift)
         object.__setattr__(self, "sigma", real("sigma", self.sigma, 0.05 * shift, 1e6, hint=hint))
 
-    def _profile(self) -> Pair:
+    def _profile(self) -> ProfilePair:
         return self._pair(4.0 * math.erfc(9.4 / math.sqrt(2.0)))  # both tails, generously
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         return self._pair(0.0)
 
-    def _pair(self, outside: float) -> Pair:
+    def _pair(self, outside: float) -> ProfilePair:
         reach = math.ceil(self.sigma * 9.5) + self.sensitivity + 1
         x = np.arange(-reach, reach + self.sensitivity + 1, dtype=float)
         q = np.exp(-(x**2) / (2.0 * self.sigma**2))
@@ -281,10 +281,10 @@ class DpSgd(_Leaf):
         object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
         object.__setattr__(self, "steps", integer("steps", self.steps, 1, 10**7))
 
-    def _step(self, below: bool = False) -> Pair:
+    def _step(self, below: bool = False) -> ProfilePair:
         return subsampled(gaussian_pair(1.0 / self.noise_multiplier, below), self.sampling_rate)
 
-    def _built(self, below: bool) -> Pair:
+    def _built(self, below: bool) -> ProfilePair:
         mu = math.sqrt(self.steps) / self.noise_multiplier
         if self.sampling_rate == 1.0 and mu <= 20:
             return gaussian_pair(mu, below)
@@ -292,10 +292,10 @@ class DpSgd(_Leaf):
             return self._step(below)
         return compose_pairs([(self._step(below), self.steps)], upper=not below)
 
-    def _profile(self) -> Pair:
+    def _profile(self) -> ProfilePair:
         return self._built(below=False)
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         del delta
         return self._built(below=True)
 

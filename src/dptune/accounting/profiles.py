@@ -1,8 +1,8 @@
 """Numerical profiles: d(e) = sup P(E) - exp(e) Q(E) as functions of the loss e, in both directions.
 
-A :class:`Half` answers for e >= 0 in one direction; a :class:`Pair` joins the two directions and answers for
-every e by parity (``docs/theorems/profiles.md``). Whether the values bound the truth from above or from below
-is the caller's knowledge; nothing here rounds inward on an upper bound.
+A :class:`DirectedProfile` answers for e >= 0 in one direction; a :class:`ProfilePair` joins the two directions and
+answers for every e by parity (``docs/theorems/profiles.md``). Whether the values bound the truth from above or from
+below is the caller's knowledge; nothing here rounds inward on an upper bound.
 """
 
 from __future__ import annotations
@@ -14,27 +14,26 @@ from functools import cached_property
 import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtr
 
-from dptune.accounting._half import TINY, Array, Half, Indices, solve
+from dptune._typing import Array
+from dptune.accounting._directed import TINY, DirectedProfile, solve
 
 __all__ = [
     "TINY",
-    "Array",
-    "GaussianHalf",
-    "Half",
-    "Indices",
-    "LaplaceHalf",
-    "MaxHalf",
-    "MixtureHalf",
-    "Pair",
-    "TableHalf",
+    "DirectedProfile",
+    "GaussianProfile",
+    "LaplaceProfile",
+    "MaxProfile",
+    "MixtureProfile",
+    "ProfilePair",
+    "TableProfile",
     "gaussian_pair",
     "solve",
 ]
 
 
 @dataclass(frozen=True)
-class GaussianHalf(Half):
-    """N(mu, 1) against N(0, 1), exact (Balle and Wang 2018); symmetric, so one half serves both ways.
+class GaussianProfile(DirectedProfile):
+    """N(mu, 1) against N(0, 1), exact (Balle and Wang 2018); symmetric, so one direction serves as both.
 
     Rounded up, or down if it is to stand ``below`` the truth.
     """
@@ -62,7 +61,7 @@ class GaussianHalf(Half):
 
 
 @dataclass(frozen=True)
-class LaplaceHalf(Half):
+class LaplaceProfile(DirectedProfile):
     """The Laplace mechanism that is (top, 0)-DP: d(e) = 1 - exp((e - top)/2) below top."""
 
     top: float
@@ -79,7 +78,7 @@ class LaplaceHalf(Half):
 
 
 @dataclass(frozen=True, eq=False)
-class TableHalf(Half):
+class TableProfile(DirectedProfile):
     """Values at given losses, joined by chords in exp(e) (an upper bound between the knots of a convex
     profile, exact for finitely many outcomes) and constant beyond the last one."""
 
@@ -116,49 +115,49 @@ class TableHalf(Half):
 
 
 @dataclass(frozen=True)
-class MixtureHalf(Half):
+class MixtureProfile(DirectedProfile):
     """The average of profiles: the label that says which one ran is public (docs/theorems/mixture.md)."""
 
     weights: tuple[float, ...]
-    halves: tuple[Half, ...]
+    parts: tuple[DirectedProfile, ...]
 
     def delta(self, e: Array) -> Array:
         total = np.zeros_like(np.asarray(e, dtype=float))
-        for weight, half in zip(self.weights, self.halves, strict=True):
-            total = total + weight * half.delta(e)
+        for weight, part in zip(self.weights, self.parts, strict=True):
+            total = total + weight * part.delta(e)
         return np.asarray(total)
 
     @property
     def end(self) -> float:
-        return max(half.end for half in self.halves)
+        return max(part.end for part in self.parts)
 
     def knots(self) -> Array:
-        return np.unique(np.concatenate([half.knots() for half in self.halves]))
+        return np.unique(np.concatenate([part.knots() for part in self.parts]))
 
 
 @dataclass(frozen=True)
-class MaxHalf(Half):
+class MaxProfile(DirectedProfile):
     """The pointwise maximum of profiles: disjoint parts of the data (docs/theorems/parallel.md)."""
 
-    halves: tuple[Half, ...]
+    parts: tuple[DirectedProfile, ...]
 
     def delta(self, e: Array) -> Array:
-        return np.asarray(np.max([half.delta(e) for half in self.halves], axis=0))
+        return np.asarray(np.max([part.delta(e) for part in self.parts], axis=0))
 
     @property
     def end(self) -> float:
-        return max(half.end for half in self.halves)
+        return max(part.end for part in self.parts)
 
     def knots(self) -> Array:
-        return np.unique(np.concatenate([half.knots() for half in self.halves]))
+        return np.unique(np.concatenate([part.knots() for part in self.parts]))
 
 
 @dataclass(frozen=True)
-class Pair:
+class ProfilePair:
     """Both directions: ``remove`` tests the data with the record against the data without it."""
 
-    remove: Half
-    add: Half
+    remove: DirectedProfile
+    add: DirectedProfile
 
     @property
     def symmetric(self) -> bool:
@@ -176,12 +175,12 @@ class Pair:
             back = 1.0 + np.exp(-size) * (self.add.delta(size) - 1.0)
         return np.where(behind, back, ahead)
 
-    def flip(self) -> Pair:
+    def flip(self) -> ProfilePair:
         """The same pair with the roles of the two data sets exchanged."""
-        return Pair(self.add, self.remove)
+        return ProfilePair(self.add, self.remove)
 
 
-def gaussian_pair(mu: float, below: bool = False) -> Pair:
+def gaussian_pair(mu: float, below: bool = False) -> ProfilePair:
     """The pair of mu-GDP, rounded up, or down if ``below``."""
-    half = GaussianHalf(mu, below)
-    return Pair(half, half)
+    both = GaussianProfile(mu, below)
+    return ProfilePair(both, both)

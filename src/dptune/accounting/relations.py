@@ -11,12 +11,12 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import ClassVar, Self
 
 from dptune._validate import integer
-from dptune.accounting._steps import LowestHalf, power_of, stepped, tabled
+from dptune.accounting._steps import LowestProfile, power_of, stepped, tabled
 from dptune.accounting.combination import check_cost
-from dptune.accounting.cost import Cost, cost_from_json, lower_pair, only_added_or_removed, operand, profile
+from dptune.accounting.cost import Cost, cost_from_json, fast_profile, lower_pair, only_added_or_removed, profile
 from dptune.accounting.mechanisms import DiscreteGaussian, Gaussian, Gdp, Laplace
 from dptune.accounting.neighbours import ADDED_OR_REMOVED, CLIENT_REPLACED, RECORD_REPLACED, Neighbours
-from dptune.accounting.profiles import LaplaceHalf, Pair, gaussian_pair
+from dptune.accounting.profiles import LaplaceProfile, ProfilePair, gaussian_pair
 from dptune.errors import InvalidInput
 
 __all__ = ["Grouped", "Replaced", "WithinClient", "grouped", "in_relation", "replaced", "within_client"]
@@ -27,17 +27,17 @@ _LARGEST_MU = 40.0  # beyond it a Gaussian profile says nothing anyway
 def _inner(given: dict[str, object]) -> Cost:
     item = given["inner"]
     if not isinstance(item, dict):
-        raise TypeError("'inner' is no object")
+        raise TypeError("'inner' is not an object")
     return cost_from_json(item)
 
 
-def _shifted(cost: Cost, times: int, below: bool = False) -> Pair | None:
+def _shifted(cost: Cost, times: int, below: bool = False) -> ProfilePair | None:
     """The exact pair of several steps where noise is added to a query: its shifts add up."""
     if isinstance(cost, Gaussian | Gdp) and cost.mu * times <= _LARGEST_MU:
         return gaussian_pair(cost.mu * times, below)
     if isinstance(cost, Laplace):
-        half = LaplaceHalf(times / cost.noise_multiplier)
-        return Pair(half, half)
+        both = LaplaceProfile(times / cost.noise_multiplier)
+        return ProfilePair(both, both)
     if isinstance(cost, DiscreteGaussian) and cost.sensitivity * times <= min(cost.sigma / 0.05, 10**6):
         moved = DiscreteGaussian(cost.sigma, cost.sensitivity * times)
         return moved._lower(0.5) if below else moved._profile()
@@ -68,23 +68,23 @@ class Replaced(Cost):
     def _pure(self) -> float:
         return 2.0 * self.inner._pure() * (1.0 + 1e-15)
 
-    def _profile(self) -> Pair:
+    def _profile(self) -> ProfilePair:
         exact = _shifted(self.inner, 2)
         if exact is not None:
             return exact
-        pair = operand(self.inner)
+        pair = fast_profile(self.inner)
         if pair.symmetric:
             both = stepped(pair, pair).remove
-            return Pair(both, both)
+            return ProfilePair(both, both)
         # Through the data set without either record, or through the one with both; the reverse has the same curve.
         smaller, larger = stepped(pair, pair.flip()).remove, stepped(pair.flip(), pair).remove
-        least = LowestHalf(smaller, larger)
-        return Pair(least, least)
+        least = LowestProfile(smaller, larger)
+        return ProfilePair(least, least)
 
-    def _operand(self) -> Pair:
+    def _fast_profile(self) -> ProfilePair:
         return tabled(profile(self))
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         # A record may be replaced by one that leaves no trace: then it is as if it had been removed.
         return _shifted(self.inner, 2, below=True) or lower_pair(self.inner, delta)
 
@@ -116,13 +116,13 @@ class Grouped(Cost):
     def _pure(self) -> float:
         return self.most * self.inner._pure() * (1.0 + 1e-15)
 
-    def _profile(self) -> Pair:
-        return _shifted(self.inner, self.most) or power_of(operand(self.inner), self.most)
+    def _profile(self) -> ProfilePair:
+        return _shifted(self.inner, self.most) or power_of(fast_profile(self.inner), self.most)
 
-    def _operand(self) -> Pair:
+    def _fast_profile(self) -> ProfilePair:
         return tabled(profile(self))
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         # One is a group of at most k.
         return _shifted(self.inner, self.most, below=True) or lower_pair(self.inner, delta)
 
@@ -151,13 +151,13 @@ class WithinClient(Cost):
     def _pure(self) -> float:
         return self.inner._pure()
 
-    def _profile(self) -> Pair:
+    def _profile(self) -> ProfilePair:
         return profile(self.inner)
 
-    def _operand(self) -> Pair:
-        return operand(self.inner)
+    def _fast_profile(self) -> ProfilePair:
+        return fast_profile(self.inner)
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         return lower_pair(self.inner, delta)
 
 

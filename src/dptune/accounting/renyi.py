@@ -16,11 +16,11 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
+from dptune._typing import Array
 from dptune.accounting.combination import Compose, Parallel
 from dptune.accounting.cost import Cost
 from dptune.accounting.lines import RenyiLine
 from dptune.accounting.mechanisms import DiscreteGaussian, DpSgd, Gaussian, Gdp, Laplace, PureDp
-from dptune.accounting.profiles import Array
 from dptune.accounting.runs import NegativeBinomial, Poisson, Runs
 from dptune.errors import InvalidInput, NotComparable
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from dptune._codec import register_family
+from dptune._typing import Array
 from dptune._validate import integer, real
 from dptune.errors import InvalidInput
 
@@ -31,8 +31,6 @@ __all__ = [
     "parse_runs",
     "runs_from_json",
 ]
-
-Array = NDArray[np.float64]
 
 _LARGEST_MEAN = 1e9
 _CHUNK = 4096

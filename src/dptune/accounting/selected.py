@@ -1,6 +1,6 @@
 """Profiles of private selection, ready to be solved, tabulated and certified.
 
-Joins the tight bound (``_hull``), the exact programme (``_interleave``) and the certificates from below. The programme
+Joins the tight bound (``_hull``), the exact programme (``interleave``) and the certificates from below. The programme
 is used where the tight bound leaves a gap: for Poisson and binomial laws, at deltas above 1e-4, and in tables that
 other operations use. For truncated negative binomial laws at smaller deltas the tight bound alone answers, in
 milliseconds.
@@ -14,29 +14,30 @@ from functools import lru_cache
 
 import numpy as np
 
-from dptune.accounting._hull import HullHalf, hull_half
+from dptune._typing import Array
+from dptune.accounting._hull import HullProfile, hull_profile
 from dptune.accounting._pld import grid_below
 from dptune.accounting._polygon import attained_points
-from dptune.accounting._published import capped, own_half
+from dptune.accounting._published import capped, own_profile
 from dptune.accounting.atoms import atoms_below
 from dptune.accounting.interleave import LowerProgramme, UpperProgramme, inward, lower_programme, upper_programme
-from dptune.accounting.profiles import Array, Half, Pair, TableHalf
+from dptune.accounting.profiles import DirectedProfile, ProfilePair, TableProfile
 from dptune.accounting.runs import NegativeBinomial, Runs
 
-__all__ = ["SelectedHalf", "certify", "selected_half", "tabulate", "three_blocks"]
+__all__ = ["SelectedProfile", "certify", "selected_profile", "tabulate", "three_blocks"]
 
 _KNOTS = 900
 _FEW = 45  # losses at which the programme is run for a table
 _SMALL = 1e-4  # delta below which the tight bound is within a third of a percent for negative binomial laws
-_KEPT = 3  # programmes held by one half
+_KEPT = 3  # programmes held for one direction
 _LOST = 1e-13  # of probability, in a difference of sums of a thousand masses
 
 
 @dataclass(frozen=True, eq=False)
-class SelectedHalf(Half):
+class SelectedProfile(DirectedProfile):
     """The smaller of the tight bound and, where it helps, the exact programme rounded outward."""
 
-    hull: HullHalf
+    hull: HullProfile
     runs: Runs
     programmes: dict[int, UpperProgramme] = field(default_factory=dict)
 
@@ -80,7 +81,7 @@ class SelectedHalf(Half):
         for points in (8, 8):
             e = np.linspace(low, high, points)
             d = programme.delta(e)
-            if not d[-1] <= delta:  # not "greater": a value that is no number proves nothing
+            if not d[-1] <= delta:  # not "greater": a value that is not a number proves nothing
                 return bound
             k = int(np.argmax(d <= delta))
             if k == 0:
@@ -94,33 +95,33 @@ class SelectedHalf(Half):
         return self.refines(delta) and bool(self.programme(0.8 * e).delta(np.array([e]))[0] <= delta)
 
 
-def selected_half(pair: Pair, runs: Runs, density: tuple[float, float] = (1.0, 1.0)) -> Half:
+def selected_profile(pair: ProfilePair, runs: Runs, density: tuple[float, float] = (1.0, 1.0)) -> DirectedProfile:
     """The upper profile of selection in the removal direction of ``pair``."""
-    hull = hull_half(pair, runs, density)
-    return SelectedHalf(hull, runs) if density == (1.0, 1.0) else hull
+    hull = hull_profile(pair, runs, density)
+    return SelectedProfile(hull, runs) if density == (1.0, 1.0) else hull
 
 
-def tabulate(half: Half) -> TableHalf:
+def tabulate(directed: DirectedProfile) -> TableProfile:
     """The same upper bound as a table: values at knots, chords between them (sound: the truth is convex)."""
-    whole, half = half, own_half(half)
-    hull = half.hull if isinstance(half, SelectedHalf) else half
-    end = max(half.end, 1e-6)
+    whole, directed = directed, own_profile(directed)
+    hull = directed.hull if isinstance(directed, SelectedProfile) else directed
+    end = max(directed.end, 1e-6)
     near = np.linspace(0.0, end, _KNOTS)
     values = hull.delta(near)
     # Spend the knots where the profile lives.
     last = int(np.argmax(values <= 1e-17)) or _KNOTS - 1
     knots = np.linspace(0.0, near[last], _KNOTS)
     values = hull.delta(knots)
-    if isinstance(half, SelectedHalf) and half.refines(1.0):
+    if isinstance(directed, SelectedProfile) and directed.refines(1.0):
         # Composition and subsampling look at the profile far above delta, where the programme gains most.
         few = near[last] * np.linspace(0.0, 1.0, _FEW) ** 1.5
         groups = np.array_split(few, _KEPT)
-        fine = np.concatenate([half.programme(float(group[0])).delta(group) for group in groups])
-        values = np.minimum(values, TableHalf(few, fine).delta(knots))
-    return TableHalf(knots, capped(whole, knots, values))
+        fine = np.concatenate([directed.programme(float(group[0])).delta(group) for group in groups])
+        values = np.minimum(values, TableProfile(few, fine).delta(knots))
+    return TableProfile(knots, capped(whole, knots, values))
 
 
-def _attained(pair: Pair) -> tuple[Array, Array]:
+def _attained(pair: ProfilePair) -> tuple[Array, Array]:
     """Points of a ROC curve below the pair's, for a pair that is exact or a lower bound."""
     return attained_points(*grid_below(pair))
 
@@ -143,7 +144,7 @@ class Certificate:
     programme: LowerProgramme
     runs: Runs
 
-    def pair(self) -> Pair:
+    def pair(self) -> ProfilePair:
         """The pair of that score's selected output, the tested world first, rounded down in both directions."""
         (p, q), (nodes_q, nodes_p) = self.programme.score(self.epsilon), self.programme.nodes
         u, x = np.concatenate([[0.0], np.cumsum(p)]), np.concatenate([[0.0], np.cumsum(q)])
@@ -155,7 +156,7 @@ class Certificate:
         lost = _LOST + 2.0 * (abs(1.0 - float(u[-1])) + abs(1.0 - float(x[-1])))
         more_p, less_q = self._won(u, p + lost, 1.0), self._won(x, q - lost, -1.0)
         back = atoms_below(less_q, more_p, lost=4.0 * self.runs.expected * lost)
-        return Pair(atoms_below(won_p, won_q, never), back)
+        return ProfilePair(atoms_below(won_p, won_q, never), back)
 
     def _won(self, below: Array, mass: Array, outward: float) -> Array:
         """The probability that each piece wins, and that none runs, rounded as asked; ``below`` adds up the masses."""
@@ -164,7 +165,7 @@ class Certificate:
         return np.append(won, self.runs.never) * (1.0 + outward * inward(self.runs))
 
 
-def certify(pair: Pair, runs: Runs, delta: float, near: float) -> Certificate:
+def certify(pair: ProfilePair, runs: Runs, delta: float, near: float) -> Certificate:
     """The largest loss that the grid programme proves from below at this delta (removal direction).
 
     ``near`` is the upper bound, which sets the resolution. The result is rounded down.
@@ -187,5 +188,5 @@ def certify(pair: Pair, runs: Runs, delta: float, near: float) -> Certificate:
 
 
 @lru_cache(maxsize=16)
-def roc_points(pair: Pair) -> tuple[Array, Array]:
+def roc_points(pair: ProfilePair) -> tuple[Array, Array]:
     return _attained(pair)

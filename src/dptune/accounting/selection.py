@@ -15,16 +15,16 @@ from typing import ClassVar, Self
 
 from dptune._validate import real
 from dptune.accounting._convex import joined
-from dptune.accounting._published import LeastHalf, PureHalf, RenyiHalf, ShiftedHalf, stopping_estimate
+from dptune.accounting._published import LeastProfile, PureProfile, RenyiProfile, ShiftedProfile, stopping_estimate
 from dptune.accounting._ratio import log_ratio
 from dptune.accounting.combination import Compose, Parallel, check_cost
-from dptune.accounting.cost import Cost, cost_from_json, lower_pair, operand, profile
+from dptune.accounting.cost import Cost, cost_from_json, fast_profile, lower_pair, profile
 from dptune.accounting.lines import RenyiLine
 from dptune.accounting.mechanisms import DpSgd
 from dptune.accounting.neighbours import Neighbours
-from dptune.accounting.profiles import Half, Pair
+from dptune.accounting.profiles import DirectedProfile, ProfilePair
 from dptune.accounting.runs import NegativeBinomial, Poisson, Runs, runs_from_json
-from dptune.accounting.selected import Certificate, certify, selected_half, tabulate
+from dptune.accounting.selected import Certificate, certify, selected_profile, tabulate
 from dptune.errors import InvalidInput
 
 __all__ = ["Select", "select", "select_adaptive", "slow_curve"]
@@ -53,18 +53,18 @@ class Select(Cost):
     def _from_fields(cls, fields: dict[str, object]) -> Self:
         base, density = fields["base"], fields.get("density", [1.0, 1.0])
         if not isinstance(base, dict) or not isinstance(density, list) or len(density) != 2:
-            raise TypeError("'base' is no object or 'density' no pair")
+            raise TypeError("'base' is not an object, or 'density' is not a pair")
         made = select_adaptive(cost_from_json(base), runs_from_json(fields["runs"]), (density[0], density[1]))
         return cls(made.base, made.runs, made.density)
 
-    def _profile(self) -> Pair:
-        base = operand(self.base)
-        remove = selected_half(base, self.runs, self.density)
+    def _profile(self) -> ProfilePair:
+        base = fast_profile(self.base)
+        remove = selected_profile(base, self.runs, self.density)
         cap = self._caps(base, remove.end)
         if base.symmetric:
             both = cap(remove)
-            return Pair(both, both)
-        return Pair(cap(remove), cap(selected_half(base.flip(), self.runs, self.density)))
+            return ProfilePair(both, both)
+        return ProfilePair(cap(remove), cap(selected_profile(base.flip(), self.runs, self.density)))
 
     def _pure(self) -> float:
         one = self.base._pure()
@@ -72,41 +72,41 @@ class Select(Cost):
             return (2.0 + self.runs.shape) * (one + math.log(self.density[1] / self.density[0])) * (1.0 + 1e-15)
         return math.inf
 
-    def _caps(self, base: Pair, end: float) -> Callable[[Half], Half]:
+    def _caps(self, base: ProfilePair, end: float) -> Callable[[DirectedProfile], DirectedProfile]:
         """Puts the published bounds that apply around a profile (``docs/theorems/published.md``)."""
         if isinstance(self.runs, NegativeBinomial) and self.runs.stopping == 1.0 and self.density == (1.0, 1.0):
-            return lambda half: half  # one certain run is the base itself
+            return lambda directed: directed  # one certain run is the base itself
         pure, curve, edge = self._pure(), lru_cache(maxsize=1)(self._renyi), lru_cache(maxsize=1)(self._first_edge)
         least = stopping_estimate(base, self.runs, end) if slow_curve(self.base) else None
 
-        def cap(half: Half) -> Half:
+        def cap(directed: DirectedProfile) -> DirectedProfile:
             if isinstance(self.runs, NegativeBinomial | Poisson):
-                half = LeastHalf(half, curve, least)
+                directed = LeastProfile(directed, curve, least)
             if isinstance(self.base, RenyiLine) and self.density == (1.0, 1.0):
-                half = LeastHalf(half, edge)
-            return half if pure == math.inf else LeastHalf(half, lambda: PureHalf(pure))
+                directed = LeastProfile(directed, edge)
+            return directed if pure == math.inf else LeastProfile(directed, lambda: PureProfile(pure))
 
         return cap
 
-    def _renyi(self) -> Half | None:
+    def _renyi(self) -> DirectedProfile | None:
         """The profile of Papernot and Steinke's or DP-HyPO's theorems, if the base has a Renyi curve."""
         # dp-accounting takes longer to import than most prices to compute.
         from dptune.accounting.renyi import selected_curve  # noqa: PLC0415
 
         found = selected_curve(self.base, self.runs, self.density)
-        return None if found is None else RenyiHalf(*found)
+        return None if found is None else RenyiProfile(*found)
 
-    def _first_edge(self) -> Half | None:
+    def _first_edge(self) -> DirectedProfile | None:
         """Xiang et al., Theorem 3, from the conversions of a line: its table ends where large laws still look."""
         exact = profile(self.base)
         shift = log_ratio(exact, self.runs)
-        return ShiftedHalf(exact.remove, self.runs.expected, shift) if shift < math.inf else None
+        return ShiftedProfile(exact.remove, self.runs.expected, shift) if shift < math.inf else None
 
-    def _operand(self) -> Pair:
+    def _fast_profile(self) -> ProfilePair:
         exact = profile(self)
         remove = tabulate(exact.remove)
         both = joined(remove, remove if exact.symmetric else tabulate(exact.add))
-        return Pair(both.remove, both.remove) if exact.symmetric else both
+        return ProfilePair(both.remove, both.remove) if exact.symmetric else both
 
     def _certificate(self, delta: float) -> tuple[Certificate, bool]:
         """The better of the two directions, and whether it is the removal direction.
@@ -120,7 +120,7 @@ class Select(Cost):
             found.append((certify(base.flip(), self.runs, delta, upper.add.epsilon(delta)), False))
         return max(found, key=lambda item: item[0].epsilon)
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         certificate, forward = self._certificate(delta)
         pair = certificate.pair()
         return pair if forward else pair.flip()

@@ -18,10 +18,10 @@ from dptune.accounting._disjoint import disjoint_pair
 from dptune.accounting._pld import grid_below
 from dptune.accounting._subsampled import subsampled
 from dptune.accounting.combination import certified, check_cost
-from dptune.accounting.cost import Cost, cost_from_json, lower_pair, only_added_or_removed, operand, profile
+from dptune.accounting.cost import Cost, cost_from_json, fast_profile, lower_pair, only_added_or_removed, profile
 from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp
 from dptune.accounting.neighbours import Neighbours
-from dptune.accounting.profiles import Pair
+from dptune.accounting.profiles import ProfilePair
 from dptune.accounting.selected import tabulate
 
 __all__ = ["Disjoint", "Subsample", "disjoint", "subsample"]
@@ -35,7 +35,7 @@ _INSTEAD = (
 def _child(fields: dict[str, object], key: str) -> Cost:
     item = fields[key]
     if not isinstance(item, dict):
-        raise TypeError(f"'{key}' is no object")
+        raise TypeError(f"'{key}' is not an object")
     return cost_from_json(item)
 
 
@@ -44,7 +44,7 @@ def _mean_loss(one: float, other: float, rate: float) -> float:
     return float(np.logaddexp(math.log(rate) + one, math.log1p(-rate) + other)) + 1e-15 if rate < 1.0 else one
 
 
-def _published(cost: Cost, pair: Pair) -> Pair:
+def _published(cost: Cost, pair: ProfilePair) -> ProfilePair:
     """The pair nowhere above what the published theorems on subsets prove."""
     from dptune.accounting._procedures import capped_pair  # noqa: PLC0415 - it knows all kinds of costs, these too
 
@@ -76,13 +76,13 @@ class Subsample(Cost):
     def _pure(self) -> float:
         return _mean_loss(self.inner._pure(), 0.0, self.rate)
 
-    def _profile(self) -> Pair:
+    def _profile(self) -> ProfilePair:
         return _published(self, subsampled(profile(self.inner), self.rate))
 
-    def _operand(self) -> Pair:
-        return subsampled(operand(self.inner), self.rate)
+    def _fast_profile(self) -> ProfilePair:
+        return subsampled(fast_profile(self.inner), self.rate)
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         return subsampled(lower_pair(self.inner, min(delta / self.rate, 0.5)), self.rate)
 
 
@@ -114,17 +114,17 @@ class Disjoint(Cost):
     def _pure(self) -> float:
         return _mean_loss(self.tune._pure(), self.base._pure(), self.rate)
 
-    def _profile(self) -> Pair:
-        return _published(self, disjoint_pair(operand(self.tune), operand(self.base), self.rate))
+    def _profile(self) -> ProfilePair:
+        return _published(self, disjoint_pair(fast_profile(self.tune), fast_profile(self.base), self.rate))
 
-    def _operand(self) -> Pair:
+    def _fast_profile(self) -> ProfilePair:
         exact = profile(self)
-        return Pair(tabulate(exact.remove), tabulate(exact.add))
+        return ProfilePair(tabulate(exact.remove), tabulate(exact.add))
 
-    def _lower(self, delta: float) -> Pair:
-        base = Pair(*grid_below(lower_pair(self.base, delta), few=True))
+    def _lower(self, delta: float) -> ProfilePair:
+        base = ProfilePair(*grid_below(lower_pair(self.base, delta), few=True))
         hints = sorted({min(delta * k / self.rate, 0.3) for k in (1.0, 30.0, 1000.0)})
-        tunes = [Pair(*grid_below(lower_pair(self.tune, hint), few=True)) for hint in hints]
+        tunes = [ProfilePair(*grid_below(lower_pair(self.tune, hint), few=True)) for hint in hints]
         found = [disjoint_pair(tune, base, self.rate, upper=False) for tune in tunes]
         return max(found, key=lambda pair: certified(pair, delta))
 

@@ -16,13 +16,14 @@ from typing import ClassVar, Self
 import numpy as np
 from scipy.optimize import brentq
 
+from dptune._typing import Array
 from dptune._validate import integer, real
 from dptune.accounting._pld import compose_pairs
 from dptune.accounting.atoms import pair_from_atoms
 from dptune.accounting.cost import Cost
 from dptune.accounting.mechanisms import Gdp
 from dptune.accounting.neighbours import ADDED_OR_REMOVED, CLIENT_REPLACED, Neighbours
-from dptune.accounting.profiles import Array, GaussianHalf, Pair
+from dptune.accounting.profiles import GaussianProfile, ProfilePair
 from dptune.errors import BudgetExceeded, InvalidInput
 
 __all__ = ["RingVote", "calibrate_vote", "continuous_vote", "vote_sensitivity", "votes_sigma"]
@@ -66,7 +67,7 @@ def votes_sigma(epsilon: float, delta: float, *, candidates: int, votes: int, ex
     d = real("delta", delta, 0, 1, low_open=True, high_open=True)
 
     def excess(log_mu: float) -> float:
-        return float(GaussianHalf(math.exp(log_mu)).delta(np.array([e]))[0]) - d
+        return float(GaussianProfile(math.exp(log_mu)).delta(np.array([e]))[0]) - d
 
     mu = math.exp(brentq(excess, math.log(1e-6), math.log(40.0), xtol=1e-12))
     return vote_sensitivity(candidates, votes, exactly=exactly) / mu * (1.0 + 1e-9)
@@ -95,7 +96,7 @@ def _summed_noise(sigma: float, shares: int) -> tuple[int, tuple[float, ...]]:
             held *= 2
             power = _trimmed(np.convolve(power, power), held * variance)
     if total is None:
-        raise InvalidInput("'shares' must be at least 1.")
+        raise InvalidInput(f"'shares' must be at least 1; got {shares}.")
     return (len(total) - 1) // 2, tuple(total.tolist())
 
 
@@ -140,17 +141,17 @@ class RingVote(Cost):
         x = np.arange(-reach, reach + 1, dtype=float)
         return math.sqrt(float(np.asarray(masses) @ x**2)) / self.scale
 
-    def _coordinate(self, extra: float) -> Pair:
+    def _coordinate(self, extra: float) -> ProfilePair:
         _, masses = _summed_noise(self.sigma, self.shares)
         pad = np.zeros(self.scale)
         return pair_from_atoms(
             np.concatenate([pad, masses]), np.concatenate([masses, pad]), extra=extra, symmetric=True
         )
 
-    def _profile(self) -> Pair:
+    def _profile(self) -> ProfilePair:
         return compose_pairs([(self._coordinate(_CUT), _changed(self.candidates, self.votes, True))])
 
-    def _lower(self, delta: float) -> Pair:
+    def _lower(self, delta: float) -> ProfilePair:
         del delta
         return compose_pairs([(self._coordinate(0.0), _changed(self.candidates, self.votes, True))], upper=False)
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune._validate import integer, real
 from dptune.accounting import Cost, select_adaptive
 from dptune.errors import InvalidInput
 from dptune.methods._machinery.costs import TrainingCosts
 from dptune.methods._machinery.projection import project, project_kl
-from dptune.methods._machinery.search import Told, winner_of
+from dptune.methods._machinery.search import Outcomes, winner_of
 from dptune.methods.comparison import TOP, Entry, Setting
 from dptune.methods.parts import DataPart
 from dptune.methods.random_stopping import RandomStopping, StoppingPlan, Tuning
@@ -29,8 +29,6 @@ from dptune.randomness import Randomness
 from dptune.spaces import Candidates
 
 __all__ = ["Adaptive", "AdaptivePlan", "AdaptiveTuning", "Steering"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Steering:
         integer("batch", self.batch, 1)
 
     def proposer(self) -> Rule:
-        """What proposes a law; refuses a rule that is not registered."""
+        """The rule that proposes a law; refuses the name of one that is not registered."""
         return GaussianProcess(self.tau, self.beta) if self.rule == "gp" else rule_named(self.rule)
 
 
@@ -83,13 +81,21 @@ class AdaptiveTuning(Tuning):
     method: ClassVar[str] = "adaptive"
 
     def choose(self, base: Cost) -> Cost:
+        """The cost of choosing the best among runs that each cost ``base``, whatever law was proposed in the box."""
         return select_adaptive(base, self.runs, self.steering.density)
 
     @property
     def batch(self) -> int:
+        """How many runs share one sampling law."""
         return self.steering.batch
 
     def start(self, randomness: Randomness, default: Params) -> Search:
+        """Begin the search.
+
+        Args:
+            randomness: the run's.
+            default: what is released if all runs fail.
+        """
         return AdaptiveSearch(self, randomness, default)
 
 
@@ -103,9 +109,14 @@ class AdaptivePlan(StoppingPlan):
 
 @dataclass(frozen=True)
 class Adaptive(RandomStopping):
-    """Random stopping whose sampling law follows the scores within ``density`` = (c, C) times the prior.
+    """Random stopping whose sampling law follows the scores, within a box around the prior (DP-HyPO).
 
     Args:
+        space: what may be tried, with its prior.
+        runs: the law of the number of runs, for example ``Geometric(10)``.
+        default: what is released if nothing ran or all failed; by default the middle of the space.
+        validation: scores on private records, noised and paid for.
+        costs: how configurations of different cost are put together, as in :class:`RandomStopping`.
         density: the box (c, C): the law is kept within c and C times the prior.
         tau: the weight of the surrogate's uncertainty.
         beta: the inverse temperature of the softmax; the default suits scores between 0 and 1, and a law that is
@@ -114,6 +125,9 @@ class Adaptive(RandomStopping):
         penalty: above 0, the weight of a Kullback-Leibler term in the projection.
         points: in continuous spaces, how many points are drawn from the prior for every choice.
         batch: how many trials share one law.
+
+    Raises:
+        InvalidInput: an argument is not what it must be, or no rule of this name is registered.
 
     Example:
         >>> import dptune as dpt
@@ -142,6 +156,7 @@ class Adaptive(RandomStopping):
 
     @classmethod
     def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        """Its rows in a comparison of all methods: its chance lies between those of c and of C times the prior."""
         low, high = (setting.runs.hit_probability(min(1.0, bound * TOP)) for bound in setting.density)
         method = cls(setting.candidates, setting.runs, density=setting.density)
         return (Entry("adaptive", method, setting.runs.expected, lambda _: (low, high), "any rule"),)
@@ -150,9 +165,18 @@ class Adaptive(RandomStopping):
         return Steering(self.density, self.tau, self.beta, self.rule, self.penalty, self.points, self.batch)
 
     def choose(self, base: Cost) -> Cost:
+        """The cost of choosing the best among runs that each cost ``base``, whatever law was proposed in the box."""
         return select_adaptive(base, self.runs, self.density)
 
     def tuning(self, base: TrainingCosts, part: DataPart, fixed: Params, validated: PrivateValidation | None) -> Tuning:
+        """The runs of this method, given what a training costs.
+
+        Args:
+            base: the cost of one training of every configuration.
+            part: the records that are tuned on.
+            fixed: public parameters of all trainings.
+            validated: the private validation with its noise, if there is one.
+        """
         return AdaptiveTuning(base, part, fixed, validated, self.space, self.runs, self._steering())
 
 
@@ -160,7 +184,7 @@ class AdaptiveSearch:
     """One choice after the other (or batch after batch), each from the projected law."""
 
     def __init__(self, tuning: AdaptiveTuning, randomness: Randomness, default: Params) -> None:
-        self._tuning, self._randomness, self._default, self._told = tuning, randomness, default, Told()
+        self._tuning, self._randomness, self._default, self._outcomes = tuning, randomness, default, Outcomes()
         self._space, self._steering = tuning.space, tuning.steering
         self._count = tuning.count(randomness)
         self._rule = tuning.steering.proposer()
@@ -170,26 +194,39 @@ class AdaptiveSearch:
 
     @property
     def done(self) -> bool:
-        return len(self._trials) == self._count and self._told.has(self._trials)
+        """Whether all runs were told."""
+        return len(self._trials) == self._count and self._outcomes.has(self._trials)
 
     def ask(self) -> list[Trial]:
-        if self._told.has(self._trials) and len(self._trials) < self._count:
+        """The next batch, from a law that follows all that was told; nothing until the last one is told."""
+        if self._outcomes.has(self._trials) and len(self._trials) < self._count:
             first = len(self._trials)
             for j in range(first, min(first + self._steering.batch, self._count)):
                 self._trials[j] = self._next(j, first)
-        return self._told.ask(self._trials.values())
+        return self._outcomes.ask(self._trials.values())
 
     def tell(self, outcome: Outcome) -> None:
-        self._told.tell(outcome)
+        """Keep an outcome."""
+        self._outcomes.tell(outcome)
 
     def result(self) -> Selection:
+        """The best run, or the public default."""
         if not self.done:
             raise InvalidInput("The search is not done; tell every outcome first.")
-        return winner_of(self._trials, self._told.scores, self._randomness, self._default)
+        return winner_of(self._trials, self._outcomes.scores, self._randomness, self._default)
 
     def law(self, points: Array, prior: Array, seen: int) -> Array:
-        """The projected law over points, from the first ``seen`` outcomes."""
-        scores = np.array([self._told.scores[j] for j in range(seen)])
+        """The sampling law over some points, projected to the box.
+
+        Args:
+            points: their coordinates.
+            prior: the prior's weight of each.
+            seen: how many of the first outcomes it may follow.
+
+        Returns:
+            A probability for each point.
+        """
+        scores = np.array([self._outcomes.scores[j] for j in range(seen)])
         finite = scores[np.isfinite(scores)]
         if len(finite) == 0:
             weights = prior

@@ -82,7 +82,7 @@ class NaivePlan(_ListedPlan):
 
     @staticmethod
     def paid(costs: Costs) -> Cost:
-        """What is paid for all runs."""
+        """The cost of all runs: each is paid for."""
         return compose(*costs.each)
 
     @cached_property
@@ -114,6 +114,7 @@ class OptimumPlan(NaivePlan):
 
     @staticmethod
     def paid(costs: Costs) -> Cost:
+        """The cost of one run only, as if the choice were free: no guarantee."""
         return costs.worst
 
 
@@ -136,7 +137,7 @@ class GuessPlan(_ListedPlan):
 
 
 def _held(score: Cost, count: int) -> Costs:
-    """What all scores cost a validation record."""
+    """The costs of every candidate's score, to a validation record."""
     return Costs(score, score, (score,) * count)
 
 
@@ -148,6 +149,16 @@ class Naive(Method):
         candidates: what is tried, all of it.
         validation: scores on private records, noised and paid for.
         default: what is released if all failed.
+
+    Raises:
+        InvalidInput: there are fewer than two candidates.
+
+    Example:
+        >>> import dptune as dpt
+        >>> train = dpt.trainer(cost=dpt.Gaussian(10.0))(lambda params, data, rng: (None, 0.0))
+        >>> plan = Naive(dpt.Space.of([{"layers": 1}, {"layers": 2}])).plan(dpt.Budget(1, 1e-5), train)
+        >>> plan.expected_runs, round(plan.price(), 3)
+        (2.0, 0.497)
     """
 
     candidates: Candidates
@@ -163,11 +174,24 @@ class Naive(Method):
 
     @classmethod
     def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        """Its rows in a comparison of all methods: one, which tries everything."""
         count = float(len(setting.candidates))
         return (Entry("naive composition", cls(setting.candidates), count, lambda _: (1.0, None)),)
 
     def plan(self, budget: Budget, trainer: DeclaresCost) -> NaivePlan:
-        """The smallest noise whose total cost stays within the budget."""
+        """The plan with the smallest noise of every training whose total cost stays within the budget.
+
+        Args:
+            budget: the total for all trainings and the choice.
+            trainer: declares what one training costs.
+
+        Returns:
+            The plan, which has touched no data.
+
+        Raises:
+            BudgetExceeded: no noise brings the total within the budget.
+            InvalidInput: the trainer declares no cost, or has no score and the method no private validation.
+        """
         count = len(self.candidates)
         validation = validation_of(trainer, self.validation)
         if validation is not None:
@@ -183,13 +207,30 @@ class Naive(Method):
 
 @dataclass(frozen=True)
 class NonPrivateOptimum(Naive):
-    """The best of all candidates with only one run paid for: NOT private, a yardstick for public data."""
+    """The best of all candidates with only one run paid for: NOT private, a yardstick for public data.
+
+    Args:
+        candidates: what is tried, all of it.
+        validation: how private records would score the runs.
+        default: what is released if all failed.
+
+    Raises:
+        InvalidInput: there are fewer than two candidates.
+
+    Example:
+        >>> import dptune as dpt
+        >>> train = dpt.trainer(cost=dpt.Gaussian(10.0))(lambda params, data, rng: (None, 0.0))
+        >>> plan = NonPrivateOptimum(dpt.Space.of([{"layers": 1}, {"layers": 2}])).plan(dpt.Budget(1, 1e-5), train)
+        >>> plan.guaranteed, plan.price()
+        (False, inf)
+    """
 
     name: ClassVar[str] = "non-private-optimum"
     planned: ClassVar[type[NaivePlan]] = OptimumPlan
 
     @classmethod
     def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        """No rows: it fits no budget."""
         del setting
         return ()  # it fits no budget
 
@@ -201,6 +242,18 @@ class RandomGuess(Method):
     Args:
         space: what the configuration is drawn from.
         default: what is released if the training failed.
+
+    Raises:
+        InvalidInput: ``space`` is not a space.
+
+    Example:
+        >>> import dptune as dpt
+        >>> @dpt.trainer(cost=lambda params: dpt.Gaussian(params["noise_multiplier"]))
+        ... def train(params, data, rng):
+        ...     return None, 0.0
+        >>> guess = RandomGuess(dpt.Space(learning_rate=dpt.Float(1e-3, 10, log=True)))
+        >>> round(guess.plan(dpt.Budget(1, 1e-5), train).noise, 2)
+        3.73
     """
 
     space: Domain
@@ -215,10 +268,23 @@ class RandomGuess(Method):
 
     @classmethod
     def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        """Its rows in a comparison of all methods: one, with the chance that a single draw is good."""
         return (Entry("random guess", cls(setting.candidates), 1.0, lambda _: (TOP, None)),)
 
     def plan(self, budget: Budget, trainer: DeclaresCost) -> GuessPlan:
-        """The smallest noise of one run within the budget."""
+        """The plan with the smallest noise of one training whose total cost stays within the budget.
+
+        Args:
+            budget: the total for that training.
+            trainer: declares what one training costs.
+
+        Returns:
+            The plan, which has touched no data.
+
+        Raises:
+            BudgetExceeded: no noise brings the total within the budget.
+            InvalidInput: the trainer declares no cost, or has no score and the method no private validation.
+        """
         default = default_params(self.space, self.default)
 
         def planned(base: TrainingCosts) -> GuessPlan:

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune.accounting import Runs
 from dptune.methods.budget import Budget
 from dptune.methods.plan import Method
@@ -54,7 +54,7 @@ class Setting:
     rng: np.random.Generator
 
     @cached_property
-    def utilities(self) -> NDArray[np.float64]:
+    def utilities(self) -> Array:
         """Simulated utilities of the candidates, uniform on (0, 1): one row for every simulated space."""
         return self.rng.random((_REPEATS, len(self.candidates)))
 

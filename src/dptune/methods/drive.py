@@ -22,5 +22,5 @@ def drive(plan: Plan, randomness: Randomness, score: Score, *, reverse: bool = F
         for trial in reversed(trials) if reverse else trials:
             search.tell(Outcome(trial.index, score(trial)))
     if not search.done:
-        raise AssertionError("a search that asks for nothing more must be done")
+        raise AssertionError("A search that asks for nothing more must be done; mend the search of this method.")
     return seen, search.result()

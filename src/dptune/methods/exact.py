@@ -100,4 +100,4 @@ class Bits:
         for index in self.permutation(len(utilities)):
             if self.bernoulli_exp(rate * (best - utilities[index])):
                 return index
-        raise AssertionError("the best candidate's coin always shows heads")
+        raise AssertionError("The coin of the best candidate always shows heads.")

@@ -9,8 +9,8 @@ Several trials of one part of the records can be one call of ``fit_many``, if th
 the same values, never another one. The theorems ask that a trial's outcome is a function of its own configuration,
 records and generator. So ``fit_many`` either returns what ``fit`` would have returned for each, up to rounding
 (``docs/training.md``), or it has not returned anything: a stack that raised, or gave something else than one (model,
-score) for each, is no failure of its members. Each is then trained alone by :func:`fit_trial`, from a generator of the
-same label, and has the outcome that it would have had in any company. This is no retry that waits for success:
+score) for each, is not a failure of its members. Each is then trained alone by :func:`fit_trial`, from a generator of
+the same label, and has the outcome that it would have had in any company. This is not a retry that waits for success:
 the stack's failure is forgotten, whatever became of the trial, and what is drawn is drawn from the same secret.
 """
 
@@ -47,7 +47,7 @@ def fit_trial(
     rng: np.random.Generator | None = None,
     start: ModelT | None = None,
 ) -> tuple[ModelT, float]:
-    """Train once.
+    """Train once, as a search asked for it.
 
     Args:
         trainer: what trains; its cost is asked for where the trial has one to obey.
@@ -62,6 +62,16 @@ def fit_trial(
 
     Raises:
         Exception: the trial failed, for whatever reason.
+
+    Example:
+        >>> import dptune as dpt
+        >>> @dpt.trainer(cost=dpt.Gaussian(2.0))
+        ... def noisy_count(params, data, rng):
+        ...     return len(data) + 2.0 * rng.normal(), 0.0
+        >>> trial = Trial(0, {}, seed_label=("trial", 0), declared=dpt.Gaussian(2.0))
+        >>> count, score = fit_trial(noisy_count, trial, [1, 2, 3], Randomness.rehearsal(1))
+        >>> 0 < abs(count - 3) < 20, score
+        (True, 0.0)
     """
     trial = settle(trainer, trial)  # not admitted under its line: failed, whatever the records
     check_cost(trainer, trial)
@@ -83,6 +93,13 @@ def stacks(trainer: object, trials: Sequence[Trial]) -> list[list[Trial]]:
     Members of a stack begin from scratch and see the same records, so no last bit can tell one part of the records
     about another. Trials that stay alone (because they continue from a model, or have no peers), or fail before they
     are trained, are left out.
+
+    Args:
+        trainer: any trainer; one without ``fit_many`` has no stacks.
+        trials: what may be trained now.
+
+    Returns:
+        Lists of at least two trials each.
     """
     if not isinstance(trainer, SupportsStacking) or not callable(trainer.fit_many):
         return []
@@ -102,19 +119,42 @@ def stacks(trainer: object, trials: Sequence[Trial]) -> list[list[Trial]]:
 def fit_stack(
     trainer: SupportsStacking[DataT, ModelT], stack: Sequence[Trial], data: DataT, randomness: Randomness
 ) -> dict[int, tuple[ModelT, float]]:
-    """What ``fit_many`` gives for one of the :func:`stacks`, by index; raises if it is not one result for each."""
+    """The outcomes of one of the :func:`stacks`, from a single call of ``fit_many``.
+
+    Args:
+        trainer: what trains.
+        stack: trials on the same part of the records.
+        data: the whole data set.
+        randomness: the run's.
+
+    Returns:
+        The model and the score of each trial, by its index.
+
+    Raises:
+        Exception: ``fit_many`` failed, or did not give one result for each.
+    """
     training = records(stack[0].part, data, randomness)
     sources = [randomness.generator(*trial.seed_label) for trial in stack]
     fitted = list(trainer.fit_many([trial.params for trial in stack], training, sources))
     if len(fitted) != len(stack):
-        raise InvalidInput(f"fit_many must return one (model, score) for each of {len(stack)}; got {len(fitted)}.")
+        raise InvalidInput(f"'fit_many' must return one (model, score) for each of {len(stack)}; got {len(fitted)}.")
     return {trial.index: (one[0], float(one[1])) for trial, one in zip(stack, fitted, strict=True)}
 
 
 def score_trial(
     trial: Trial, fitted: tuple[ModelT, float], data: object, randomness: Randomness
 ) -> tuple[ModelT, float]:
-    """The model and its score: the trainer's own, or the one on private validation records that the trial asks for."""
+    """The model and its score: the trainer's own, or the one on private validation records that the trial asks for.
+
+    Args:
+        trial: what was trained.
+        fitted: what the trainer returned.
+        data: the whole data set.
+        randomness: the run's, for the noise of the score.
+
+    Returns:
+        The model and its score.
+    """
     model, score = fitted[0], float(fitted[1])
     validation = trial.validation
     if validation is None or trial.final:

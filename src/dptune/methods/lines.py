@@ -33,9 +33,20 @@ _GUARD = 1e-9  # relative, and in units of the slope: what roundoff in a compute
 
 @dataclass(frozen=True)
 class Line:
-    """Every candidate's Renyi curve stays under ``slope * a`` at the ``orders`` a.
+    """One bound for candidates whose costs cannot be enumerated: every Renyi curve stays under ``slope * a``.
 
-    Without a slope the budget sets the largest; without orders they are chosen for the budget.
+    Args:
+        slope: of the line; None for the largest that the budget allows.
+        orders: where the curves are compared with the line, above 1 and increasing; None for the budget's own.
+
+    Raises:
+        InvalidInput: the slope is outside of its range, or the orders are not above 1 and increasing.
+
+    Example:
+        >>> from dptune import Budget
+        >>> line = Line(slope=0.02).for_budget(Budget(1, 1e-5))
+        >>> print(line.cost(None))
+        RenyiLine(slope 0.02, orders 2 to 24)
     """
 
     slope: float | None = None
@@ -48,11 +59,21 @@ class Line:
             RenyiLine(1.0, tuple(self.orders))
 
     def for_budget(self, budget: Budget) -> Line:
-        """With orders."""
+        """The line with orders: its own, or those that suit the budget."""
         return self if self.orders is not None else replace(self, orders=line_orders(budget.epsilon, budget.delta))
 
     def cost(self, level: float | None) -> RenyiLine:
-        """The line itself; where the budget sets it, that of a Gaussian mechanism with this noise."""
+        """The cost that is charged: that of the line itself.
+
+        Args:
+            level: where the budget sets the slope, the noise of a Gaussian mechanism whose curve is the line.
+
+        Returns:
+            The cost.
+
+        Raises:
+            InvalidInput: there is neither a slope nor a level.
+        """
         slope = self.slope
         if slope is None:
             if level is None:
@@ -61,7 +82,16 @@ class Line:
         return RenyiLine(slope, self.orders or ())
 
     def check(self, trainer: DeclaresCost, space: Domain, tunable: bool) -> None:
-        """Refuse a cost without a Renyi curve and, if the slope is known, candidates that it cannot admit."""
+        """Refuse a cost without a Renyi curve and, if the slope is known, candidates that it cannot admit.
+
+        Args:
+            trainer: declares the costs.
+            space: what may be tried.
+            tunable: whether the planner sets the trainer's noise.
+
+        Raises:
+            InvalidInput: no candidate, or one of the list, could be kept under the line.
+        """
         listed = isinstance(space, Candidates)
         line = self.cost(1.0)
         for item in space.items if isinstance(space, Candidates) else (space.default,):
@@ -75,6 +105,7 @@ class Line:
 
 
 def _curve(cost: Cost, line: RenyiLine) -> Any:
+    """The Renyi curve of a cost at a line's orders; refuses a cost that has none."""
     try:
         return base_curve(cost, line.orders)
     except NotComparable:
@@ -85,13 +116,33 @@ def _curve(cost: Cost, line: RenyiLine) -> Any:
 
 
 def under_line(cost: Cost, line: RenyiLine) -> bool:
-    """Whether a cost's Renyi curve provably stays under a line."""
+    """Whether a cost's Renyi curve provably stays under a line.
+
+    Args:
+        cost: what a trainer declares.
+        line: what it is compared with.
+
+    Returns:
+        False also where roundoff leaves it open.
+    """
     curve = _curve(cost, line) * (1.0 + _GUARD) + _GUARD * line.slope
     return bool((curve <= line.slope * np.array(line.orders)).all())
 
 
 def admit(trainer: DeclaresCost, params: Params, line: RenyiLine) -> Params:
-    """The parameters with the smallest noise, to a ten-thousandth, under the line; refuses what cannot get there."""
+    """The parameters with the smallest noise, to a ten-thousandth, under the line.
+
+    Args:
+        trainer: declares the costs.
+        params: a configuration.
+        line: what its cost must stay under.
+
+    Returns:
+        The configuration with its noise; as it was, where the trainer sets its noise itself.
+
+    Raises:
+        InvalidInput: the candidate is not admitted, whatever the noise.
+    """
 
     def below(noise: float) -> bool:
         return under_line(declared_cost(trainer, {**params, NOISE: noise}), line)
@@ -112,14 +163,33 @@ def admit(trainer: DeclaresCost, params: Params, line: RenyiLine) -> Params:
 
 
 def settle(trainer: object, trial: Trial) -> Trial:
-    """The trial with the noise that its line demands; a trial without a line is as it was."""
+    """The trial with the noise that its line demands; a trial without a line is as it was.
+
+    Args:
+        trainer: declares the costs.
+        trial: what is to be trained.
+
+    Returns:
+        The trial.
+
+    Raises:
+        InvalidInput: the candidate is not admitted under the line.
+    """
     if trial.line is None:
         return trial
     return replace(trial, params=admit(check_cost_declared(trainer), trial.params, trial.line))
 
 
 def check_comparable(trainer: DeclaresCost, trial: Trial) -> None:
-    """Refuse a trainer whose cost cannot be compared with the trial's line; no candidate would ever be admitted."""
+    """Refuse a trainer whose cost cannot be compared with the trial's line; no candidate would ever be admitted.
+
+    Args:
+        trainer: declares the costs.
+        trial: what is to be trained.
+
+    Raises:
+        InvalidInput: no Renyi curve is known for its cost.
+    """
     if trial.line is not None:
         tunable = tunable_noise(trainer, trial.params)
         _curve(declared_cost(trainer, {**trial.params, NOISE: 2.0} if tunable else trial.params), trial.line)

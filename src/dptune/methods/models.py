@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array, Indices
 from dptune.accounting.shards import ElasticRounds, ElasticStep, above_threshold, flip_rate, sparse_vector
 
 __all__ = [
@@ -24,8 +24,6 @@ __all__ = [
     "top_share",
     "vote_choices",
 ]
-
-Array = NDArray[np.float64]
 
 CLIENT_DEVIATION = 0.2  # of a client's local score from the utility
 
@@ -91,7 +89,7 @@ def sparse_choices(utilities: Array, k_budget: float, granularity: float, rng: n
     return chosen
 
 
-def flip_choices(utilities: Array, k_budget: float, rng: np.random.Generator) -> NDArray[np.int64]:
+def flip_choices(utilities: Array, k_budget: float, rng: np.random.Generator) -> Indices:
     """Permute-and-flip for every row, as the largest utility plus exponential noise (the same law)."""
     return np.asarray(
         np.argmax(utilities + rng.exponential(1.0 / float(flip_rate(k_budget, 1)), utilities.shape), axis=1)
@@ -100,7 +98,7 @@ def flip_choices(utilities: Array, k_budget: float, rng: np.random.Generator) ->
 
 def vote_choices(
     utilities: Array, clients: int, votes: int, sigma: float, deviation: float, rng: np.random.Generator
-) -> NDArray[np.int64]:
+) -> Indices:
     """The winner of a noisy vote for every row of utilities."""
     n, p = utilities.shape
     chosen = np.zeros(n, dtype=np.int64)
@@ -112,7 +110,7 @@ def vote_choices(
     return chosen
 
 
-def top_share(utilities: Array, chosen: NDArray[np.int64], fraction: float) -> float:
+def top_share(utilities: Array, chosen: Indices, fraction: float) -> float:
     """How often the chosen one is among the best ``fraction``; nobody chosen (-1) is a miss."""
     keep = max(1, math.floor(utilities.shape[1] * fraction + 1e-9))
     edge = np.sort(utilities, axis=1)[:, -keep]
@@ -123,7 +121,7 @@ def top_share(utilities: Array, chosen: NDArray[np.int64], fraction: float) -> f
 
 def threshold_choices(
     utilities: Array, k_budget: float, granularity: float, variant: str, rng: np.random.Generator
-) -> NDArray[np.int64]:
+) -> Indices:
     """The choice of thresholds for every row, with the package's own noise (``rounds``) or one sparse vector."""
     if variant == "sparse":
         return np.array([sparse_choices(row, k_budget, granularity, rng) for row in utilities])

@@ -64,9 +64,26 @@ class NoisyBestPlan(ChoicePlan):
 
 @dataclass(frozen=True)
 class NoisyBest(Method):
-    """Choose by permute-and-flip with the share ``share`` of the budget's epsilon, then train on everything.
+    """Choose by permute-and-flip on scores that are averaged over shards, then train once on everything.
 
-    ``private`` trains the shards with noise too (not needed for privacy: their models are never released).
+    Args:
+        candidates: what is tried, all of it.
+        shards: how many disjoint parts the records are split into; one record moves a score by at most 1 / shards.
+        share: the share of the budget's epsilon that pays for the choice.
+        private: train the shards with noise, too (not needed for privacy: their models are never released).
+        validation: private records that score the trainings.
+        default: what is released if everything failed.
+
+    Raises:
+        InvalidInput: an argument is not what it must be, or there are fewer than two candidates.
+
+    Example:
+        >>> import dptune as dpt
+        >>> train = dpt.trainer(cost=dpt.PureDp(0.5))(lambda params, data, rng: (None, 0.0))
+        >>> method = dpt.NoisyBest(dpt.Space.of([{"layers": 1}, {"layers": 2}]), shards=10)
+        >>> plan = method.plan(dpt.Budget(1, 1e-5), train)
+        >>> plan.epsilon, plan.expected_runs  # a tenth of the budget chooses; 2 x 10 trainings and the final one
+        (0.1, 21.0)
     """
 
     candidates: Candidates
@@ -87,6 +104,8 @@ class NoisyBest(Method):
 
     @classmethod
     def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        """Its rows in a comparison of all methods: one, with a chance from the stated model of utilities."""
+
         def chance(_: Any) -> tuple[float, None]:
             chosen = flip_choices(setting.utilities, setting.k_epsilon, setting.rng)
             return top_share(setting.utilities, chosen, TOP), None
@@ -95,7 +114,19 @@ class NoisyBest(Method):
         return (Entry("noisy best", method, len(setting.candidates) + 1.0, chance, "model"),)
 
     def plan(self, budget: Budget, trainer: DeclaresCost) -> NoisyBestPlan:
-        """The smallest noise of the final training whose total stays within the budget."""
+        """The plan with the smallest noise of the final training whose total cost stays within the budget.
+
+        Args:
+            budget: the total for the choice and the final training.
+            trainer: declares what one training costs.
+
+        Returns:
+            The plan, which has touched no data.
+
+        Raises:
+            BudgetExceeded: no noise brings the total within the budget.
+            InvalidInput: the trainer declares no cost, or has no score and the method no private validation.
+        """
         validation, epsilon = validation_of(trainer, self.validation), self.share * budget.epsilon
         choosing = Choosing(self.candidates, self.default, self.shards, self.private, validation)
         return choosing.planned(
@@ -120,7 +151,7 @@ class ShardSearch(FixedTrials):
 
     def utilities(self) -> list[int]:
         """Sums of rounded scores, one for each candidate; never released."""
-        k, scores = self._parts.count, self._told.scores
+        k, scores = self._parts.count, self._outcomes.scores
         return [total_utility([scores[s * k + i] for i in range(k)]) for s in range(len(self._trials) // k)]
 
     @abstractmethod
@@ -142,5 +173,6 @@ class FlipSearch(ShardSearch):
         super().__init__(plan, randomness)
 
     def choose(self) -> int | None:
+        """An index by permute-and-flip; some candidate is always chosen."""
         bits = Bits(self._randomness, "choice")
         return bits.permute_and_flip(self.utilities(), self._parts.sensitivity, Fraction(self._epsilon))

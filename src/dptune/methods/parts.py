@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dptune._codec import register_family
+from dptune._typing import Indices, Mask
 from dptune._validate import integer, real
 from dptune.data import Labelled, size, take
 from dptune.errors import InvalidInput
@@ -34,7 +34,7 @@ class Coin:
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate", real("rate", self.rate, 0, 1, hint="It is a probability."))
 
-    def mask(self, count: int, labels: Any, randomness: Randomness) -> NDArray[np.bool_]:
+    def mask(self, count: int, labels: Any, randomness: Randomness) -> Mask:
         heads = randomness.generator("coin", self.name).random(count) < self.rate
         return np.asarray(heads if self.inside else ~heads)
 
@@ -54,7 +54,7 @@ class Shard:
         integer("count", self.count, 1)
         integer("index", self.index, 0, self.count - 1)
 
-    def mask(self, count: int, labels: Any, randomness: Randomness) -> NDArray[np.bool_]:
+    def mask(self, count: int, labels: Any, randomness: Randomness) -> Mask:
         return np.asarray(randomness.generator("shard", self.name).integers(0, self.count, count) == self.index)
 
     def describe(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Client:
         if self.alpha is not None:
             object.__setattr__(self, "alpha", real("alpha", self.alpha, 0, 1e6, low_open=True))
 
-    def mask(self, count: int, labels: Any, randomness: Randomness) -> NDArray[np.bool_]:
+    def mask(self, count: int, labels: Any, randomness: Randomness) -> Mask:
         if self.alpha is None:
             return np.asarray(randomness.generator("client").integers(0, self.count, count) == self.index)
         if labels is None:
@@ -99,8 +99,8 @@ class Client:
         return {"kind": "client", "count": self.count, "index": self.index, "alpha": self.alpha}
 
 
-def _class_numbers(labels: Any) -> NDArray[np.int64]:
-    """A whole number for every label, from that label alone; what is no number of this size is -1."""
+def _class_numbers(labels: Any) -> Indices:
+    """A whole number for every label, from that label alone; what is not a number of this size is -1."""
     if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iub":
         return labels.astype(np.int64)
     return np.array([_class_number(label) for label in labels], dtype=np.int64)
@@ -124,11 +124,11 @@ class DataPart:
 
     conditions: tuple[Condition, ...] = ()
 
-    def and_(self, *more: Condition) -> DataPart:
+    def narrowed(self, *more: Condition) -> DataPart:
         """The records of this part that also meet these conditions."""
         return DataPart((*self.conditions, *more))
 
-    def index(self, count: int, labels: Any, randomness: Randomness) -> NDArray[np.int64]:
+    def index(self, count: int, labels: Any, randomness: Randomness) -> Indices:
         """The places of the records, out of ``count``; ``labels`` are the classes, where a condition needs them."""
         keep = np.ones(count, dtype=bool)
         for condition in self.conditions:

@@ -47,7 +47,14 @@ class Method(ABC):
 
     Its fields are its settings, by the names that job files use. Some names are filled from the rest of the job
     (:mod:`dptune.methods.settings`): ``space`` or ``candidates``, ``runs``, ``validation``, and ``method`` for one
-    that is made of another.
+    that is made of another. An implementer gives :meth:`plan`, which must depend on the settings, the budget and the
+    declared costs alone, and must return a plan whose cost is within the budget. :mod:`dptune.methods.toolkit` has what
+    methods are made of, :func:`dptune.testing.searches.check_method` tests one.
+
+    Example:
+        >>> import dptune as dpt
+        >>> isinstance(dpt.RandomStopping(dpt.Space.of([{"layers": 1}]), dpt.Geometric(10)), Method)
+        True
     """
 
     name: ClassVar[str]
@@ -64,11 +71,30 @@ class Method(ABC):
 
     @abstractmethod
     def plan(self, budget: Budget, trainer: DeclaresCost) -> Plan:
-        """The smallest noise whose total cost stays within the budget; touches no data."""
+        """The plan with the smallest noise whose total cost stays within the budget; touches no data.
+
+        Args:
+            budget: the total for everything that leaves a run.
+            trainer: declares what one training costs.
+
+        Returns:
+            The plan.
+
+        Raises:
+            BudgetExceeded: no noise brings the total within the budget.
+            InvalidInput: the trainer cannot be used with this method.
+        """
 
     @classmethod
     def entries(cls, setting: Setting) -> tuple[Entry, ...]:
-        """What the method enters a comparison of all methods with; nothing, unless it says otherwise."""
+        """The rows of this method in a comparison of all methods; none, unless it says otherwise.
+
+        Args:
+            setting: what all methods are given.
+
+        Returns:
+            One entry for each row.
+        """
         del setting
         return ()
 
@@ -89,7 +115,8 @@ class Plan(ABC):
     """What a run does and costs, before any record is read; all of it is public.
 
     Every method has a subclass whose fields are what its search needs. The properties below answer what others
-    ask of any plan; a method without, say, a law of the number of runs leaves the answer None.
+    ask of any plan; a method without, say, a law of the number of runs leaves the answer None. Whatever a plan says
+    is derived from its fields, and :meth:`check` refuses fields that its theorem does not cover.
 
     Args:
         budget: the total that was planned for.
@@ -97,6 +124,14 @@ class Plan(ABC):
 
     Raises:
         InvalidInput: the default is outside of the space, so its cost would not be known.
+
+    Example:
+        >>> import dptune as dpt
+        >>> train = dpt.trainer(cost=dpt.Gaussian(10.0))(lambda params, data, rng: (None, 0.0))
+        >>> space = dpt.Space(learning_rate=dpt.Float(1e-3, 10, log=True))
+        >>> plan = dpt.RandomStopping(space, dpt.Geometric(10)).plan(dpt.Budget(1, 1e-5), train)
+        >>> plan.expected_runs, round(plan.price(), 3), plan.theorem
+        (10.0, 0.541, 'docs/theorems/select.md')
     """
 
     budget: Budget
@@ -196,7 +231,7 @@ class Plan(ABC):
 
     @property
     def noise_multiplier(self) -> float | None:
-        """The same as :attr:`noise`, by the name that trainers use."""
+        """The noise of a training (:attr:`noise`), by the name that trainers use."""
         return self.noise
 
     def price(self) -> float:
@@ -204,7 +239,7 @@ class Plan(ABC):
         return self.cost.epsilon(self.budget.delta) if self.guaranteed else math.inf
 
     def describe(self) -> dict[str, Any]:
-        """As plain JSON values: the settings, and what follows from them for readers."""
+        """The plan as plain JSON values: the settings, and what follows from them for readers."""
         names = [field.name for field in dataclasses.fields(self) if field.name not in ("budget", "default")]
         return {
             "method": self.method,
@@ -222,12 +257,15 @@ class Plan(ABC):
         }
 
     def to_json(self) -> str:
-        """As text; the inverse of :func:`plan_from_json`."""
+        """The plan as text, which :func:`plan_from_json` reads."""
         return json.dumps(self.describe(), sort_keys=True)
 
 
 def known_methods() -> tuple[str, ...]:
-    """The names of all methods that are loaded, sorted.
+    """The names of all methods that are loaded.
+
+    Returns:
+        The names, sorted.
 
     Example:
         >>> import dptune.methods
@@ -243,8 +281,16 @@ def method_named(name: str) -> type[Method]:
     Args:
         name: as in ``known_methods()``, or the name of an entry point of the group ``dptune.methods``.
 
+    Returns:
+        The class.
+
     Raises:
         InvalidInput: there is no such method, or its package cannot be imported.
+
+    Example:
+        >>> import dptune.methods
+        >>> method_named("noisy-best").__name__
+        'NoisyBest'
     """
     if name not in _METHODS:
         _load_offered(name)
@@ -271,9 +317,22 @@ def plan_from_json(data: str | Mapping[str, Any]) -> Plan:
     Args:
         data: the text, or the parsed object.
 
+    Returns:
+        An equal plan.
+
     Raises:
-        InvalidInput: it is no plan, or it says anything that its settings do not give: it was edited, or made by
+        InvalidInput: it is not a plan, or it says anything that its settings do not give: it was edited, or made by
             another version.
+
+    Example:
+        >>> import dptune as dpt
+        >>> train = dpt.trainer(cost=dpt.Gaussian(10.0))(lambda params, data, rng: (None, 0.0))
+        >>> plan = dpt.RandomStopping(dpt.Space.of([{"layers": 1}]), dpt.Geometric(10)).plan(dpt.Budget(1, 1e-5), train)
+        >>> plan_from_json(plan.to_json()) == plan
+        True
+        >>> plan_from_json(plan.to_json().replace('"expected_runs": 10.0', '"expected_runs": 2.0'))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        dptune.errors.InvalidInput: The plan's 'expected_runs' is not what its settings give: it was edited, ...
     """
     try:
         stored = _completed(json.loads(data) if isinstance(data, str) else dict(data))

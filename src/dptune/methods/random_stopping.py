@@ -82,11 +82,16 @@ class Tuning(Training):
         return None
 
     def count(self, randomness: Randomness) -> int:
-        """K, which is never released."""
+        """Draw K, which is never released."""
         return self.runs.sample(lambda: randomness.uniform("runs"))
 
     def start(self, randomness: Randomness, default: Params) -> Search:
-        """Begin the search."""
+        """Begin the search.
+
+        Args:
+            randomness: the run's.
+            default: what is released if nothing ran or all failed.
+        """
         return RandomSearch(self, randomness, default)
 
 
@@ -202,6 +207,7 @@ class RandomStopping(Method):
 
     @classmethod
     def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        """Its rows in a comparison of all methods: one, with the chance that a run hits."""
         method, runs = cls(setting.candidates, setting.runs), setting.runs.expected
         return (Entry("random stopping", method, runs, lambda _: (setting.hit, None)),)
 
@@ -210,27 +216,55 @@ class RandomStopping(Method):
         return select(base, self.runs)
 
     def validated(self, budget: Budget, trainer: DeclaresCost) -> PrivateValidation | None:
-        """The private validation with its noise, if there is one."""
+        """The private validation with its noise.
+
+        Args:
+            budget: what choosing by the noisy counts must stay within.
+            trainer: asked whether it has a score of its own.
+
+        Returns:
+            None where scores are public.
+
+        Raises:
+            InvalidInput: the trainer has no score and the method no private validation.
+        """
         validation = validation_of(trainer, self.validation)
         return None if validation is None else validation.chosen(budget, self.choose)
 
     def tuning(self, base: TrainingCosts, part: DataPart, fixed: Params, validated: PrivateValidation | None) -> Tuning:
-        """The runs of this method when trainings cost ``base``."""
+        """The runs of this method, given what a training costs.
+
+        Args:
+            base: the cost of one training of every configuration.
+            part: the records that are tuned on.
+            fixed: public parameters of all trainings.
+            validated: the private validation with its noise, if there is one.
+        """
         return Tuning(base, part, fixed, validated, self.space, self.runs)
 
     def fixed(self, trainer: DeclaresCost, validated: PrivateValidation | None, share: float) -> Params:
-        """Public parameters of trainings on a part that holds about ``share`` of the records."""
+        """Public parameters of trainings on a part of the records.
+
+        Args:
+            trainer: asked for its public batch size.
+            validated: the private validation, which holds records back.
+            share: about what share of the records the part holds.
+        """
         return scaled_batch(trainer, self.space, share * (1.0 if validated is None else 1.0 - validated.fraction))
 
     def plan(self, budget: Budget, trainer: DeclaresCost) -> StoppingPlan:
-        """The smallest noise whose total cost stays within the budget.
+        """The plan with the smallest noise of a run whose total cost stays within the budget.
 
         Args:
             budget: the total for tuning and the released model.
             trainer: declares what one training costs.
 
+        Returns:
+            The plan, which has touched no data.
+
         Raises:
             BudgetExceeded: no noise brings the total within the budget.
+            InvalidInput: the trainer declares no cost, or has no score and the method no private validation.
         """
         validated = self.validated(budget, trainer)
         fixed, default = self.fixed(trainer, validated, 1.0), default_params(self.space, self.default)

@@ -125,13 +125,27 @@ class SubsetPlan(Plan):
 
 @dataclass(frozen=True)
 class Subset(Method):
-    """Tune with ``method`` on a part that holds each record with probability ``fraction``, then train once.
+    """Tune on a random part of the records, then train once on the rest or on everything (Koskela and Kulkarni 2023).
 
-    ``final`` is "rest" (variant 1) or "all" (variant 2). ``transfer`` says what happens to the winner's parameters:
-    "sgd" multiplies the learning rate by the public ratio of sizes, "none" (right for Adam) changes nothing, a
-    dictionary gives a factor for each parameter, "auto" does as the trainer says (``transfer_rule``), and changes
-    nothing if it says nothing. ``warm_start`` begins the final training from the tuned model; the trainer
-    must have ``fit_from`` (:class:`~dptune.trainer.SupportsWarmStart`).
+    Args:
+        method: how to tune on the part: ``RandomStopping(...)`` or ``Adaptive(...)``.
+        fraction: the probability that a record is used for tuning.
+        final: what the final training sees: "rest" (variant 1) or "all" (variant 2).
+        transfer: what happens to the winner's parameters: "sgd" multiplies the learning rate by the public ratio of
+            sizes, "none" (right for Adam) changes nothing, a dictionary gives a factor for each parameter, "auto" does
+            as the trainer says (:class:`~dptune.trainer.DeclaresTransfer`) and changes nothing if it says nothing.
+        warm_start: whether the final training begins from the tuned model; the trainer must have ``fit_from``
+            (:class:`~dptune.trainer.SupportsWarmStart`).
+
+    Raises:
+        InvalidInput: an argument is not what it must be.
+
+    Example:
+        >>> import dptune as dpt
+        >>> space = dpt.Space(learning_rate=dpt.Float(1e-3, 10, log=True))
+        >>> subset = dpt.Subset(dpt.RandomStopping(space, dpt.Geometric(10)), fraction=0.2)
+        >>> subset.final_share, subset.ratio  # the final training sees four times the records of a tuning run
+        (0.8, 4.0)
     """
 
     method: RandomStopping
@@ -156,6 +170,7 @@ class Subset(Method):
 
     @classmethod
     def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        """Its rows in a comparison of all methods: one for each variant."""
         inner, q = RandomStopping(setting.candidates, setting.runs), setting.fraction
         tuned = setting.runs.expected * q
         return (
@@ -165,7 +180,18 @@ class Subset(Method):
 
     @staticmethod
     def check(fraction: float, final: str) -> float:
-        """The fraction, if both are what they must be."""
+        """The fraction, if both figures are what the theorems cover.
+
+        Args:
+            fraction: in (0, 1).
+            final: "rest" or "all".
+
+        Returns:
+            The fraction as a number.
+
+        Raises:
+            InvalidInput: one of them is not.
+        """
         if final not in ("rest", "all"):
             raise InvalidInput(f"'final' must be 'rest' (variant 1) or 'all' (variant 2); got {final!r}.")
         hint = "It is the probability that a record is used for tuning."
@@ -182,14 +208,18 @@ class Subset(Method):
         return self.final_share / self.fraction
 
     def plan(self, budget: Budget, trainer: DeclaresCost) -> SubsetPlan:
-        """The smallest noise whose total cost stays within the budget.
+        """The plan with the smallest noise of every training whose total cost stays within the budget.
 
         Args:
             budget: the total for tuning and final training.
             trainer: declares what one training costs.
 
+        Returns:
+            The plan, which has touched no data.
+
         Raises:
             BudgetExceeded: no noise brings the total within the budget.
+            InvalidInput: the trainer declares no cost, or has no score and the method no private validation.
         """
         method, (before, after) = self.method, parts_of(self.fraction, self.final)
         validated = method.validated(budget, trainer)
@@ -231,15 +261,19 @@ class SubsetSearch:
 
     @property
     def done(self) -> bool:
+        """Whether the inner search is done."""
         return self._inner.done
 
     def ask(self) -> list[Trial]:
+        """The trials of the inner search."""
         return self._inner.ask()
 
     def tell(self, outcome: Outcome) -> None:
+        """Hand an outcome to the inner search."""
         self._inner.tell(outcome)
 
     def result(self) -> Selection:
+        """The winner's parameters, transferred, and the final training."""
         plan, best = self._plan, self._inner.result().best
         chosen = plan.default if best is None else best.candidate
         trial = plan.final.final_trial(plan.space, chosen)

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune._validate import real
 from dptune.errors import InvalidInput
 
 __all__ = ["GaussianProcess", "Rule", "register_rule", "rule_named"]
-
-Array = NDArray[np.float64]
 
 # history points (n, d), their scores (n,), the points to weigh (m, d) -> weights (m,), in any scale
 Rule = Callable[[Array, Array, Array], Array]
@@ -30,14 +28,41 @@ _REFITS = (4, 8, 16, 32, 64, 128, 256)
 
 
 def register_rule(name: str, rule: Rule) -> None:
-    """Give a rule a name, by which plans refer to it; it must be a deterministic function of its arguments."""
+    """Give an update rule a name, by which ``Adaptive(rule=...)`` and stored plans refer to it.
+
+    Args:
+        name: what plans call it.
+        rule: a function (seen, scores, points) -> weights, where ``seen`` are the coordinates of the configurations
+            tried, ``scores`` their scores and ``points`` the coordinates to weigh; the weights may have any scale.
+            It must be deterministic, and must look at nothing but its arguments.
+
+    Raises:
+        InvalidInput: the rule is not a function.
+
+    Example:
+        >>> import numpy as np
+        >>> def nearest(seen, scores, points):
+        ...     best = seen[scores.argmax()]
+        ...     return np.exp(-((points - best) ** 2).sum(axis=1))
+        >>> register_rule("nearest", nearest)
+    """
     if not callable(rule):
         raise InvalidInput(f"A rule is a function (seen, scores, points) -> weights; got {rule!r}.")
     _RULES[name] = rule
 
 
 def rule_named(name: str) -> Rule:
-    """The rule registered under a name."""
+    """The rule that was registered under a name.
+
+    Args:
+        name: as it was registered.
+
+    Returns:
+        The rule.
+
+    Raises:
+        InvalidInput: nothing was registered under it.
+    """
     if name not in _RULES:
         known = ", ".join(sorted(_RULES)) or "none"
         raise InvalidInput(f"No update rule called {name!r} is registered (registered: {known}); call register_rule.")
@@ -46,10 +71,15 @@ def rule_named(name: str) -> Rule:
 
 @dataclass
 class GaussianProcess:
-    """Softmax of upper confidence bounds: weights exp(beta (mean + tau deviation)).
+    """The rule of DP-HyPO's Algorithm 3, a softmax of upper confidence bounds: weights exp(beta (mean + tau
+    deviation)).
 
     The kernel's scales are fitted anew when the history has doubled, so that the surrogate costs little beside
     training. Not thread-safe; one instance serves one run.
+
+    Args:
+        tau: the weight of the surrogate's uncertainty.
+        beta: the inverse temperature of the softmax.
     """
 
     tau: float = 0.1
@@ -61,7 +91,16 @@ class GaussianProcess:
         self._fitted: dict[bytes, Any] = {}
 
     def bounds(self, seen: Array, scores: Array, points: Array) -> Array:
-        """Mean plus tau deviations of the surrogate at the points."""
+        """Mean plus tau deviations of the surrogate.
+
+        Args:
+            seen: coordinates of the configurations tried.
+            scores: their scores.
+            points: where the bounds are wanted.
+
+        Returns:
+            One bound for each point.
+        """
         from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 - slow import, only adaptive runs need it
         from sklearn.gaussian_process import GaussianProcessRegressor  # noqa: PLC0415 - the same
         from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel  # noqa: PLC0415 - the same

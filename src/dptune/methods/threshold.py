@@ -24,7 +24,7 @@ from dptune.accounting.shards import (
     sparse_vector,
 )
 from dptune.errors import InvalidInput
-from dptune.methods._machinery.search import Told
+from dptune.methods._machinery.search import Outcomes
 from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candidates
 from dptune.methods.budget import Budget
 from dptune.methods.comparison import TOP, Entry, Setting
@@ -48,9 +48,20 @@ _PROPOSERS: dict[str, Proposer] = {}
 
 
 def register_proposer(name: str, proposer: Proposer) -> None:
-    """Give an optimiser that proposes batches of candidates a name, by which plans refer to it.
+    """Give an optimiser that proposes batches of candidates a name, by which ``Threshold(proposer=...)`` refers to it.
 
-    It sees only which candidate passed in every round, which is paid for; it must look at nothing private.
+    It sees only which candidate passed in every round, which is paid for; it must look at nothing private, and must be
+    deterministic, so that a run that was cut off can be resumed.
+
+    Args:
+        name: what plans call it.
+        proposer: takes the rounds so far, each a list of candidates and the index of the one that passed (or None), and
+            returns the next candidates, none to stop. It may offer declared candidates only.
+
+    Example:
+        >>> def smallest_first(rounds):
+        ...     return [{"layers": 1}] if not rounds else [{"layers": 2}] if len(rounds) == 1 else []
+        >>> register_proposer("smallest-first", smallest_first)
     """
     _PROPOSERS[name] = proposer
 
@@ -119,10 +130,31 @@ class ThresholdPlan(ChoicePlan):
 
 @dataclass(frozen=True)
 class Threshold(Method):
-    """Raise a utility threshold from ``start`` in elastic multiples of ``granularity``; keep who passed last.
+    """Raise a noisy threshold on utilities of shards, step by step, and keep who passed last; then train once.
 
-    ``variant`` is "rounds" (the paper's, filtered) or "sparse" (one sparse vector, less noise). With ``batch``,
-    candidates arrive in batches, one round each: in the order given, or as a registered ``proposer`` says.
+    Args:
+        candidates: what is tried.
+        shards: how many disjoint parts the records are split into.
+        granularity: thresholds rise in elastic multiples of this.
+        start: where they start.
+        share: the share of the budget's epsilon that pays for the choice.
+        variant: "rounds" (Ding et al.'s, filtered) or "sparse" (one sparse vector, less noise).
+        private: train the shards with noise, too (not needed for privacy: their models are never released).
+        batch: how many candidates arrive in one round, in the order given; None if all are known from the start.
+        proposer: with ``batch``, the name of a registered proposer that says which candidates arrive.
+        validation: private records that score the trainings.
+        default: what is released if nobody passed.
+
+    Raises:
+        InvalidInput: an argument is not what it must be, or no proposer of this name is registered.
+
+    Example:
+        >>> import dptune as dpt
+        >>> train = dpt.trainer(cost=dpt.PureDp(0.5))(lambda params, data, rng: (None, 0.0))
+        >>> method = dpt.Threshold(dpt.Space.of([{"layers": 1}, {"layers": 2}]), shards=10, variant="sparse")
+        >>> plan = method.plan(dpt.Budget(1, 1e-5), train)
+        >>> plan.rounds.epsilon, plan.rounds.passes  # a tenth of the budget, for at most 10 answers above the threshold
+        (0.1, 10)
     """
 
     candidates: Candidates
@@ -157,6 +189,8 @@ class Threshold(Method):
 
     @classmethod
     def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        """Its rows in a comparison of all methods: one for each variant, with chances from the stated model."""
+
         def entry(variant: str) -> Entry:
             method = cls(setting.candidates, setting.shards, share=setting.share, variant=variant)
 
@@ -170,7 +204,19 @@ class Threshold(Method):
         return entry("rounds"), entry("sparse")
 
     def plan(self, budget: Budget, trainer: DeclaresCost) -> ThresholdPlan:
-        """The smallest noise of the final training whose total stays within the budget."""
+        """The plan with the smallest noise of the final training whose total cost stays within the budget.
+
+        Args:
+            budget: the total for the choice and the final training.
+            trainer: declares what one training costs.
+
+        Returns:
+            The plan, which has touched no data.
+
+        Raises:
+            BudgetExceeded: no noise brings the total within the budget.
+            InvalidInput: the trainer declares no cost, or has no score and the method no private validation.
+        """
         validation = validation_of(trainer, self.validation)
         elastic = ElasticRounds(self.start, self.granularity)
         total = self.share * budget.epsilon
@@ -194,7 +240,7 @@ class Threshold(Method):
 
 
 class Gate:
-    """Noisy comparisons with thresholds, within the budget; says None when it may answer no more."""
+    """Noisy comparisons with thresholds, until the budget is used; the bits that it takes are its noise."""
 
     def __init__(self, rounds: Rounds, parts: int, sensitivity: int, bits: Bits) -> None:
         self._bits, self._shards = bits, parts
@@ -215,7 +261,15 @@ class Gate:
         return self._passes > 0 if self._sparse else self._round.passed <= self._left
 
     def first_above(self, utilities: list[int], proposal: float) -> int | None:
-        """The first candidate whose noisy utility reaches the noisy threshold; None if none does."""
+        """The first candidate whose noisy utility reaches the noisy threshold; charges for the answer.
+
+        Args:
+            utilities: sums of rounded scores.
+            proposal: the threshold, as an average score.
+
+        Returns:
+            The candidate's index; None if none reaches it.
+        """
         if beyond(proposal):
             return None  # public, free
         level = math.floor(proposal * self._shards * UNIT)
@@ -237,13 +291,14 @@ def _rounded(scale: Fraction) -> Fraction:
 
 
 class ThresholdSearch(ShardSearch):
-    """All candidates known in advance."""
+    """The search when all candidates are known in advance: every one on every shard, then the comparisons."""
 
     def __init__(self, plan: ThresholdPlan, randomness: Randomness) -> None:
         self._plan = plan
         super().__init__(plan, randomness)
 
     def choose(self) -> int | None:
+        """The candidate that passed last; None if none did."""
         utilities, rounds = self.utilities(), self._plan.rounds
         gate = self._plan.gate(Bits(self._randomness, "choice"))
         elastic = ElasticStep(rounds.start, rounds.granularity)
@@ -259,7 +314,7 @@ class BatchSearch:
     """Candidates in batches, one round for each: Ding et al., section 4.1."""
 
     def __init__(self, plan: ThresholdPlan, arrive: int, randomness: Randomness) -> None:
-        self._plan, self._told, self._size = plan, Told(), arrive
+        self._plan, self._outcomes, self._size = plan, Outcomes(), arrive
         self._items, self._shards = plan.parts.candidates.items, plan.parts.count
         self._gate = plan.gate(Bits(randomness, "choice"))
         self._elastic = ElasticStep(plan.rounds.start, plan.rounds.granularity)
@@ -269,6 +324,7 @@ class BatchSearch:
         self._batch = self._next()
 
     def _next(self) -> list[Params]:
+        """The candidates of the next round; none where the budget is used or nothing is left."""
         if not self._gate.open:
             return []
         size, name = self._size, self._plan.proposer
@@ -284,25 +340,29 @@ class BatchSearch:
         return offered
 
     def _indices(self) -> range:
+        """The trials of the round that runs."""
         return range(self._first, self._first + len(self._batch) * self._shards)
 
     @property
     def done(self) -> bool:
+        """Whether no round is left."""
         return not self._batch
 
     def ask(self) -> list[Trial]:
+        """The trials of the round that runs: every candidate in it, on every shard."""
         k = self._shards
-        return self._told.ask(
+        return self._outcomes.ask(
             self._plan.parts.trial(self._first + s * k + i, item, Shard(k, i))
             for s, item in enumerate(self._batch)
             for i in range(k)
         )
 
     def tell(self, outcome: Outcome) -> None:
-        self._told.tell(outcome)
-        if not self._batch or not self._told.has(self._indices()):
+        """Keep an outcome; the last one of a round decides who passed and begins the next."""
+        self._outcomes.tell(outcome)
+        if not self._batch or not self._outcomes.has(self._indices()):
             return
-        k, scores = self._shards, self._told.scores
+        k, scores = self._shards, self._outcomes.scores
         utilities = [
             total_utility([scores[self._first + s * k + i] for i in range(k)]) for s in range(len(self._batch))
         ]
@@ -316,6 +376,7 @@ class BatchSearch:
         self._batch = self._next()
 
     def result(self) -> Selection:
+        """The final training of the candidate that passed last, or of the public default."""
         if not self.done:
             raise InvalidInput("The search is not done; tell every outcome first.")
         plan = self._plan

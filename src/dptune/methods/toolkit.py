@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dptune.methods._machinery.costs import Costs, TrainingCosts
 from dptune.methods._machinery.pricing import Pricing, calibrated
-from dptune.methods._machinery.search import BestTrial, FixedTrials, Told, Training, default_params
+from dptune.methods._machinery.search import BestTrial, FixedTrials, Outcomes, Training, default_params
 from dptune.methods.exact import Bits
 from dptune.methods.parts import ALL, Coin, DataPart, Shard
 from dptune.methods.random_stopping import PUBLIC_SCORE, draw
@@ -26,6 +26,7 @@ __all__ = [
     "DataPart",
     "FixedTrials",
     "Outcome",
+    "Outcomes",
     "Params",
     "Pricing",
     "PrivateValidation",
@@ -33,7 +34,6 @@ __all__ = [
     "Search",
     "Selection",
     "Shard",
-    "Told",
     "Training",
     "TrainingCosts",
     "Trial",

@@ -48,6 +48,11 @@ class Trial:
         validation: the private records that score the trial, if any do.
         final: the final training, whose score nobody uses.
         warm_start: the index of the trial whose model is the starting point.
+
+    Example:
+        >>> trial = Trial(0, {"learning_rate": 0.1}, seed_label=("trial", 0))
+        >>> trial_from_json(trial.to_json()) == trial
+        True
     """
 
     index: int
@@ -62,23 +67,42 @@ class Trial:
     warm_start: int | None = None
 
     def describe(self) -> Params:
-        """As plain JSON values; the inverse of :func:`trial_from_json`."""
+        """The trial as plain JSON values."""
         described: Params = to_values(self)
         return described
 
     def to_json(self) -> str:
-        """As text."""
+        """The trial as text, which :func:`trial_from_json` reads."""
         return to_json(self)
 
 
 def trial_from_json(data: str | Mapping[str, Any]) -> Trial:
-    """The inverse of :meth:`Trial.to_json`; also accepts the parsed object."""
+    """A trial from what :meth:`Trial.to_json` wrote.
+
+    Args:
+        data: the text, or the parsed object.
+
+    Returns:
+        An equal trial.
+
+    Raises:
+        InvalidInput: it describes no trial.
+    """
     return from_json(data, Trial, "a trial")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The score of a trial; minus infinity for a failure (a score that is no number is a failure too)."""
+    """What came of a trial: its score.
+
+    Args:
+        index: the trial's.
+        score: larger is better; minus infinity is a failure, and so is a score that is not a number.
+
+    Example:
+        >>> Outcome(0, float("nan"))
+        Outcome(index=0, score=-inf)
+    """
 
     index: int
     score: float
@@ -97,6 +121,12 @@ class Selection:
         best: the winning trial itself, None for the public default.
         final: if there is one, it is trained after the selection and its model is the one released (its failure
             releases the parameters alone).
+
+    Example:
+        >>> Selection({"layers": 1}).winner is None  # the public default
+        True
+        >>> Selection({"layers": 2}, best=Trial(3, {"layers": 2})).winner
+        3
     """
 
     params: Params
@@ -110,7 +140,13 @@ class Selection:
 
 
 class Search(Protocol):
-    """The running half of a method. Not thread-safe: one owner asks and tells."""
+    """A tuning method while it runs: says what to train next, is told the scores, and chooses in the end.
+
+    An implementer promises that a search is a deterministic function of its plan, its randomness and the outcomes told,
+    so that a run that was cut off is resumed by starting again and telling the stored outcomes; that the result does
+    not depend on the order in which a batch is told; that no two trials share an index or a label of randomness; and
+    that it reads no data. A failure (minus infinity) never wins. Not thread-safe: one owner asks and tells.
+    """
 
     @property
     def done(self) -> bool:
@@ -120,7 +156,7 @@ class Search(Protocol):
         """Trials that may run now, in any order and in parallel; each is given once; empty when none is left."""
 
     def tell(self, outcome: Outcome) -> None:
-        """Report a trial that ``ask`` gave, once."""
+        """Report a trial that ``ask`` gave, once; anything else raises InvalidInput."""
 
     def result(self) -> Selection:
-        """The choice; only when done."""
+        """The choice; raises InvalidInput before the search is done."""

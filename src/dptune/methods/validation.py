@@ -27,9 +27,23 @@ __all__ = ["PrivateValidation", "validation_of"]
 
 @dataclass(frozen=True)
 class PrivateValidation:
-    """Hold back each record with probability ``fraction``; ``denominator`` is a public constant, about the number
-    of records held back. ``noise`` is the parameter of the discrete Gaussian on the count, rounded up to a short binary
-    fraction; None lets the planner choose."""
+    """Scores on private records: each record is held back by a coin, and the count of records judged right is noised.
+
+    Args:
+        fraction: the probability that a record is held back.
+        denominator: a public constant, about the number of records held back; a score is the noisy count over it.
+        noise: the parameter of the discrete Gaussian on the count, rounded up to a short binary fraction; None lets the
+            planner choose.
+
+    Raises:
+        InvalidInput: a figure is outside of its range.
+
+    Example:
+        >>> import dptune as dpt
+        >>> holdout = dpt.PrivateValidation(fraction=0.1, denominator=4000, noise=20.0)
+        >>> holdout.cost
+        DiscreteGaussian(sigma=20.0, sensitivity=1)
+    """
 
     fraction: float
     denominator: float
@@ -45,7 +59,18 @@ class PrivateValidation:
             object.__setattr__(self, "noise", short_fraction(real("noise", self.noise, 0.05, 1e5)))
 
     def chosen(self, budget: Budget, choose: Callable[[Cost], Cost]) -> PrivateValidation:
-        """With the least noise for which choosing by the noisy counts alone stays within the budget."""
+        """The validation with the least noise for which choosing by the noisy counts alone stays within the budget.
+
+        Args:
+            budget: the total.
+            choose: the cost of a choice among runs, given that of one score.
+
+        Returns:
+            The validation with its noise; as it is, where the noise was given.
+
+        Raises:
+            BudgetExceeded: no noise is enough.
+        """
         if self.noise is not None:
             return self
         noise = calibrate_noise(
@@ -61,7 +86,7 @@ class PrivateValidation:
         return DiscreteGaussian(self.noise)
 
     def sentence(self) -> str:
-        """What the statement says about scores."""
+        """What a statement says about the scores."""
         return (
             f"Scores are whole counts of private records that were judged right, each record on its own and held back "
             f"with probability {self.fraction:g}; exact integer noise (a discrete Gaussian with parameter "
@@ -71,7 +96,7 @@ class PrivateValidation:
     def split(self, part: DataPart) -> tuple[DataPart, DataPart]:
         """The records of a part that are trained on, and those that are held back."""
         coin = Coin(self.fraction, True, "validation")
-        return part.and_(Coin(self.fraction, False, "validation")), part.and_(coin)
+        return part.narrowed(Coin(self.fraction, False, "validation")), part.narrowed(coin)
 
     def held_out(self, part: DataPart) -> HeldOut:
         """How a trial is scored on these records; the noise must have been chosen."""
@@ -81,7 +106,18 @@ class PrivateValidation:
 
 
 def validation_of(trainer: object, given: PrivateValidation | None) -> PrivateValidation | None:
-    """The validation that a plan uses; refuses a trainer that says it has no way of scoring privately."""
+    """The validation that a plan uses; refuses a trainer that says it has no way of scoring privately.
+
+    Args:
+        trainer: what is planned for.
+        given: the method's own validation, if it has one.
+
+    Returns:
+        The validation; None where the trainer's own score decides.
+
+    Raises:
+        InvalidInput: the trainer has no score of its own, and none was given.
+    """
     if given is not None:
         return given
     if not has_own_score(trainer):

@@ -74,9 +74,28 @@ class VotePlan(ChoicePlan):
 
 @dataclass(frozen=True)
 class Vote(Method):
-    """``clients`` parts each vote for their ``votes`` best candidates; ``alpha`` skews classes among them (Dirichlet).
+    """Parts of the data vote for their best candidates, only the noisy sum decides; then train once (DP-Hype).
 
-    The vote gets the share ``share`` of the budget's epsilon (and of delta), the final training the rest.
+    Args:
+        candidates: what is voted on.
+        votes: how many candidates each client votes for.
+        clients: how many parts there are.
+        alpha: skews classes among them (Dirichlet); None for equal shares.
+        share: the share of the budget's epsilon, and of its delta, that pays for the vote.
+        private: train the clients' models with noise, too (not needed for privacy: they are never released).
+        validation: private records that score the trainings.
+        default: what is released if everything failed.
+
+    Raises:
+        InvalidInput: an argument is not what it must be, or a client would vote for every candidate.
+
+    Example:
+        >>> import dptune as dpt
+        >>> train = dpt.trainer(cost=dpt.PureDp(0.5))(lambda params, data, rng: (None, 0.0))
+        >>> method = dpt.Vote(dpt.Space.of([{"layers": n} for n in (1, 2, 3)]), votes=1, clients=100, share=0.5)
+        >>> plan = method.plan(dpt.Budget(2, 1e-5), train)
+        >>> round(plan.sigma, 2)  # of the noise on every candidate's sum of about 33 votes
+        5.49
     """
 
     candidates: Candidates
@@ -102,6 +121,7 @@ class Vote(Method):
 
     @classmethod
     def entries(cls, setting: Setting) -> tuple[Entry, ...]:
+        """Its rows in a comparison of all methods: one, with a chance from the stated model of utilities."""
         count = len(setting.candidates)
         votes = min(setting.votes, count - 1)
 
@@ -113,7 +133,19 @@ class Vote(Method):
         return (Entry("vote", method, count + 1.0, chance, "model"),)
 
     def plan(self, budget: Budget, trainer: DeclaresCost) -> VotePlan:
-        """The smallest noise of the final training whose total stays within the budget."""
+        """The plan with the smallest noise of the final training whose total cost stays within the budget.
+
+        Args:
+            budget: the total for the vote and the final training.
+            trainer: declares what one training costs.
+
+        Returns:
+            The plan, which has touched no data.
+
+        Raises:
+            BudgetExceeded: no noise brings the total within the budget.
+            InvalidInput: the trainer declares no cost, or has no score and the method no private validation.
+        """
         validation = validation_of(trainer, self.validation)
         p, k = len(self.candidates), integer("votes", self.votes, 1)
         least = calibrate_noise(
@@ -145,7 +177,7 @@ class VoteSearch(FixedTrials):
 
     def totals(self) -> list[int]:
         """The sum of exact votes; never released without noise."""
-        p, n, scores = len(self._space), self._plan.parts.count, self._told.scores
+        p, n, scores = len(self._space), self._plan.parts.count, self._outcomes.scores
         sums = [0] * p
         for i in range(n):
             ties = self._randomness.generator("vote tie", i).random(p)

@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from dptune._generators import Globals, kept
+from dptune._typing import Array
 from dptune.accounting import Cost, DpSgd, Gaussian, cost_from_json
 from dptune.data import Dataset, size, take
 from dptune.executors.models import dumps, open_model, pack_model
@@ -42,8 +42,6 @@ from dptune.training import TrainedModel
 __all__ = ["check_judging", "check_sensitivity", "check_trainer", "weights_of"]
 
 DataT = TypeVar("DataT")
-Floats = NDArray[np.float64]
-
 _FALSE_ALARM = 1e-9
 
 
@@ -87,10 +85,10 @@ def check_trainer(
         ...     return float(data.clip(0, 1).sum() + 2.0 * np.random.default_rng().normal()), 0.0
         >>> check_trainer(unseeded, np.linspace(0, 1, 20), [{}])
         Traceback (most recent call last):
-        AssertionError: the same generator must give the same model: draw from 'rng' alone
+        AssertionError: The same generator must give the same model: draw from 'rng' alone.
     """
     check_methods(trainer)
-    assert candidates, "give at least one configuration"
+    assert candidates, "Give at least one configuration."
     copied: Trainer[DataT, object] = pickle.loads(dumps(trainer))  # as a worker process gets it
     for params in candidates:
         _check_cost(trainer, copied, params)
@@ -108,8 +106,8 @@ def _rng(seed: int) -> np.random.Generator:
 
 def _packed(outcome: object) -> tuple[bytes, float]:
     """The model as bytes and the score, of what a run returned."""
-    assert isinstance(outcome, tuple), f"a run returns (model, score); got {type(outcome).__name__}"
-    assert len(outcome) == 2, f"a run returns (model, score); got {len(outcome)} values"
+    assert isinstance(outcome, tuple), f"A run returns (model, score); got {type(outcome).__name__}."
+    assert len(outcome) == 2, f"A run returns (model, score); got {len(outcome)} values."
     score = float(outcome[1])
     content = pack_model(outcome[0])
     open_model(content)
@@ -117,30 +115,32 @@ def _packed(outcome: object) -> tuple[bytes, float]:
 
 
 def _check_cost(trainer: Trainer[DataT, object], copied: Trainer[DataT, object], params: Params) -> None:
+    """The declared cost: a cost, the same whenever and wherever it is asked, and one that JSON can store."""
     given = dict(params)
     cost = trainer.cost(given)
-    assert isinstance(cost, Cost), f"cost(params) returns a cost such as Gaussian(...); got {cost!r}"
-    assert given == params, "cost(params) must not change the parameters"
-    assert trainer.cost(dict(params)) == cost, "cost(params) must give the same cost every time"
-    assert copied.cost(dict(params)) == cost, "a worker's copy of the trainer must declare the same cost"
-    assert cost_from_json(cost.to_json()) == cost, "the cost must survive JSON, since plans are stored"
+    assert isinstance(cost, Cost), f"'cost' returns a cost such as Gaussian(...); got {cost!r}."
+    assert given == params, "'cost' must not change the parameters."
+    assert trainer.cost(dict(params)) == cost, "'cost' must give the same cost every time."
+    assert copied.cost(dict(params)) == cost, "A worker's copy of the trainer must declare the same cost."
+    assert cost_from_json(cost.to_json()) == cost, "The cost must survive JSON, since plans are stored."
 
 
 def _check_run(
     trainer: Trainer[DataT, object], copied: Trainer[DataT, object], params: Params, data: DataT, draws: bool
 ) -> None:
+    """One run: a function of its arguments, in a worker's copy too, that changes neither them nor the cost."""
     cost, given, records = trainer.cost(dict(params)), dict(params), dumps(data)
     first = _fitted(trainer, given, data, 1)
-    assert given == params, "fit must not change the parameters"
-    assert dumps(data) == records, "fit must not change the records"
-    assert trainer.cost(dict(params)) == cost, "the cost must not follow the records: it changed after a run"
+    assert given == params, "'fit' must not change the parameters."
+    assert dumps(data) == records, "'fit' must not change the records."
+    assert trainer.cost(dict(params)) == cost, "The cost must not follow the records: it changed after a run."
     other = _fitted(trainer, given, data, 2)
     _fitted(trainer, given, take(data, np.arange(max(1, size(data) // 2))), 3)
     again = _fitted(trainer, given, data, 1, world=2)
-    assert again[0] == first[0], "the same generator must give the same model: draw from 'rng' alone"
-    assert _same_score(again, first), "the same generator must give the same score: draw from 'rng' alone"
-    assert _fitted(copied, given, data, 1)[0] == first[0], "a worker's copy of the trainer must give the same model"
-    assert not draws or other[0] != first[0], "other generators must give other noise: the model is always the same"
+    assert again[0] == first[0], "The same generator must give the same model: draw from 'rng' alone."
+    assert _same_score(again, first), "The same generator must give the same score: draw from 'rng' alone."
+    assert _fitted(copied, given, data, 1)[0] == first[0], "A worker's copy of the trainer must give the same model."
+    assert not draws or other[0] != first[0], "Other generators must give other noise: the model is always the same."
 
 
 def _fitted(
@@ -150,11 +150,12 @@ def _fitted(
     with kept():
         before = Globals.seeded(world)
         found = _packed(trainer.fit(params, data, _rng(seed)))
-        assert _same_globals(before), "fit must not use or seed global generators (random, numpy.random, torch)"
+        assert _same_globals(before), "'fit' must not use or seed global generators (random, numpy.random, torch)."
     return found
 
 
 def _same_globals(before: Globals) -> bool:
+    """Whether no global generator was used or seeded since."""
     if random.getstate() != before.python:
         return False
     now = Globals.now()
@@ -166,6 +167,7 @@ def _same_globals(before: Globals) -> bool:
 
 
 def _same_score(one: tuple[bytes, float], other: tuple[bytes, float]) -> bool:
+    """Whether two runs scored the same; scores that are not a number are the same."""
     return one[1] == other[1] or (math.isnan(one[1]) and math.isnan(other[1]))
 
 
@@ -191,32 +193,36 @@ def _odd(data: DataT) -> Iterator[DataT]:
 
 
 def _check_total(trainer: Trainer[DataT, object], params: Params, usual: DataT, worlds: Sequence[DataT]) -> None:
+    """A run never refuses records, and no odd record spoils a model."""
     diverges = not _finite(trainer.fit(dict(params), usual, _rng(4))[0])
     for data in worlds:
         try:
             model = trainer.fit(dict(params), data, _rng(4))[0]
         except Exception as error:
             raise AssertionError(
-                f"fit must never refuse records, since a failure shows them: {type(error).__name__} on {size(data)} "
-                "records (none, one, or some that are odd)"
+                f"'fit' must never refuse records, since a failure shows them: {type(error).__name__} on {size(data)} "
+                "records (none, one, or some that are odd)."
             ) from error
-        assert diverges or _finite(model), "one odd record must not make the model NaN or infinite: repair it"
+        assert diverges or _finite(model), "One odd record must not make the model NaN or infinite: repair it."
 
 
 def _finite(model: object) -> bool:
+    """Whether all numbers of a model are finite, as far as they are known."""
     numbers = weights_of(model)
     return numbers is None or bool(np.isfinite(numbers).all())
 
 
 def _check_check(trainer: Trainer[DataT, object], params: Params, data: DataT) -> None:
+    """The capability to check: its answer depends on no record, and does not refuse what trains."""
     if not isinstance(trainer, SupportsCheck):
         return
     said = {_complaint(trainer, params, part) for part in (data, *_parts(data), *_odd(data))}
-    assert len(said) == 1, f"check must not depend on records or their number; it said {sorted(said)}"
-    assert said == {""}, f"check refuses parameters that fit trains with: {said.pop()}"
+    assert len(said) == 1, f"'check' must not depend on records or their number; it said {sorted(said)}."
+    assert said == {""}, f"'check' refuses parameters that 'fit' trains with: {said.pop()}."
 
 
 def _complaint(trainer: SupportsCheck[DataT], params: Params, data: DataT) -> str:
+    """What the trainer's own check says; nothing if it is content."""
     try:
         trainer.check(dict(params), data)
     except Exception as error:
@@ -225,14 +231,15 @@ def _complaint(trainer: SupportsCheck[DataT], params: Params, data: DataT) -> st
 
 
 def _check_warm_start(trainer: Trainer[DataT, object], params: Params, data: DataT) -> None:
+    """The capability to continue: deterministic, total, and without a change of the start."""
     if not isinstance(trainer, SupportsWarmStart):
         return
     start = trainer.fit(dict(params), data, _rng(5))[0]
     content = pack_model(start)
     found = [_packed(trainer.fit_from(dict(params), data, _rng(6), open_model(content))) for _ in range(2)]
-    assert found[0][0] == found[1][0], "the same generator and start must give the same model"
+    assert found[0][0] == found[1][0], "The same generator and start must give the same model."
     trainer.fit_from(dict(params), data, _rng(6), start)
-    assert pack_model(start) == content, "fit_from must not change the model that it starts from"
+    assert pack_model(start) == content, "'fit_from' must not change the model that it starts from."
     for part in _parts(data):
         trainer.fit_from(dict(params), part, _rng(6), start)
 
@@ -240,36 +247,41 @@ def _check_warm_start(trainer: Trainer[DataT, object], params: Params, data: Dat
 def _check_stacking(
     trainer: Trainer[DataT, object], candidates: Sequence[Params], data: DataT, tolerance: float
 ) -> None:
+    """The capability to stack: every candidate gets what it gets alone, in any company."""
     if isinstance(trainer, SupportsShapes):
         for params in candidates:
             shape = trainer.shape(dict(params))
-            assert hash(shape) == hash(trainer.shape(dict(params))), "shape(params) must be the same every time"
+            assert hash(shape) == hash(trainer.shape(dict(params))), "'shape' must be the same every time."
     if not isinstance(trainer, SupportsStacking):
         return
     several = [dict(params) for params in candidates for _ in range(2)]
     alone = [trainer.fit(dict(one), data, _rng(seed)) for seed, one in enumerate(several)]
     for order in (list(range(len(several))), list(range(len(several)))[::-1], [0]):
         stack = list(trainer.fit_many([several[i] for i in order], data, [_rng(i) for i in order]))
-        assert len(stack) == len(order), f"fit_many returns one result for each of {len(order)}; got {len(stack)}"
+        assert len(stack) == len(order), f"'fit_many' returns one result for each of {len(order)}; got {len(stack)}."
         for place, (model, score) in zip(order, stack, strict=True):
             same = _close(model, alone[place][0], tolerance) and math.isclose(
                 score, alone[place][1], rel_tol=tolerance, abs_tol=0.05
             )  # by rounding, a validation record or two may fall on the other side
-            assert same, f"fit_many must give candidate {place} what fit gives it alone, whoever is beside it"
+            assert same, f"'fit_many' must give candidate {place} what 'fit' gives it alone, whoever is beside it."
 
 
 def _close(one: object, other: object, tolerance: float) -> bool:
+    """Whether two models have the same numbers up to a tolerance, or the same bytes where those are not known."""
     a, b = weights_of(one), weights_of(other)
     if a is None or b is None:
         return pack_model(one) == pack_model(other)
     return a.shape == b.shape and bool(np.allclose(a, b, rtol=0.0, atol=tolerance * max(1.0, float(np.abs(b).max()))))
 
 
-def weights_of(model: Any) -> Floats | None:
-    """The numbers of a model as one vector: of arrays, of torch modules, of DP-SGD's models; None of others.
+def weights_of(model: Any) -> Array | None:
+    """The numbers of a model as one vector: of arrays, of torch modules, of DP-SGD's models.
 
     Args:
         model: what a run returned.
+
+    Returns:
+        The numbers; None of other models.
 
     Example:
         >>> weights_of({"a": np.ones((1, 2)), "b": np.zeros(1)})
@@ -286,17 +298,21 @@ def weights_of(model: Any) -> Floats | None:
 
 
 def _check_declared(trainer: Trainer[DataT, object], copied: Trainer[DataT, object]) -> None:
+    """The facts that a trainer declares: of the right kinds, the same in a worker's copy."""
     facts = _facts(trainer)
-    assert facts == _facts(copied), "a worker's copy of the trainer must declare the same facts"
+    assert facts == _facts(copied), "A worker's copy of the trainer must declare the same facts."
     records, batch = facts.get("records"), facts.get("batch", 1.0)
-    assert records is None or (isinstance(records, int) and records >= 1), f"'declared_records' is {records!r}"
-    assert isinstance(batch, int | float), f"'declared_batch' is {batch!r}"
-    assert 0.0 < batch < math.inf, f"'declared_batch' is {batch!r}"
-    assert facts.get("transfer", "none") in ("sgd", "none"), f"'transfer_rule' is {facts['transfer']!r}"
-    assert isinstance(facts.get("generator", ""), str), f"'noise_generator' is {facts['generator']!r}"
+    counted = records is None or (isinstance(records, int) and records >= 1)
+    assert counted, f"'declared_records' must be None or a whole number from 1 on; got {records!r}."
+    finite = isinstance(batch, int | float) and 0.0 < batch < math.inf
+    assert finite, f"'declared_batch' must be a number above 0; got {batch!r}."
+    rule, generator = facts.get("transfer", "none"), facts.get("generator", "")
+    assert rule in ("sgd", "none"), f"'transfer_rule' must be 'sgd' or 'none'; got {rule!r}."
+    assert isinstance(generator, str), f"'noise_generator' must be a name; got {generator!r}."
 
 
 def _facts(trainer: object) -> dict[str, object]:
+    """The facts that a trainer declares, by name."""
     facts: dict[str, object] = {}
     if isinstance(trainer, DeclaresRecords):
         facts["records"] = trainer.declared_records
@@ -315,6 +331,16 @@ def check_judging(model: object, data: Any) -> None:
     Args:
         model: a trained model; one that promises nothing is judged one record at a time and passes.
         data: records that anybody may see.
+
+    Raises:
+        AssertionError: a record is judged otherwise in company than alone.
+
+    Example:
+        >>> class Sign:
+        ...     judges_each_record_alone = True
+        ...     def predict(self, x):
+        ...         return (x[:, 0] > 0).astype(int)
+        >>> check_judging(Sign(), (np.array([[1.0], [-1.0]]), np.array([1, 1])))
     """
     if not judges_each_record_alone(model):
         return
@@ -322,7 +348,7 @@ def check_judging(model: object, data: Any) -> None:
     alone = [correct(model, take(data, np.array([place]))) for place in range(count)]
     for places in (list(range(count)), list(range(count))[::-1], list(range(1, count))):
         together = correct(model, take(data, np.array(places, dtype=np.int64)))
-        assert together == sum(alone[i] for i in places), "a record is judged otherwise in company than alone"
+        assert together == sum(alone[i] for i in places), "A record is judged otherwise in company than alone."
 
 
 def check_sensitivity(
@@ -330,7 +356,7 @@ def check_sensitivity(
     data: DataT,
     params: Params,
     *,
-    weights: Callable[[Any], Floats | None] = weights_of,
+    weights: Callable[[Any], Array | None] = weights_of,
     replaced: bool = False,
     seeds: int = 64,
 ) -> float:
@@ -365,14 +391,14 @@ def check_sensitivity(
         True
         >>> check_sensitivity(unclipped, 2.0 * np.eye(50), {})  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        AssertionError: one record moves the model by ... of what the declared noise covers; clip it
+        AssertionError: One record moves the model by ... of what the declared noise covers; clip it.
     """
     noise = _single_noise(trainer.cost(dict(params)))
     full = np.stack([_numbers(trainer, params, data, seed, weights) for seed in range(seeds)])
     freedom = (seeds - 1) * full.shape[1]
     deviation = math.sqrt(float(full.var(axis=0, ddof=1).sum() / full.shape[1]))
     assert deviation > 1e-9 * float(np.abs(full).max()), (
-        "the declared noise is not there: runs with different generators agree"
+        "The declared noise is not there: runs with different generators agree."
     )
     most = deviation * math.sqrt(freedom / float(chi2.ppf(_FALSE_ALARM, freedom)))
     units = (2.0 if replaced else 1.0) / noise
@@ -383,27 +409,30 @@ def check_sensitivity(
         ]
         moved = max(moved, *shifts)
     assert moved <= units * most * (1 + 1e-6), (
-        f"one record moves the model by {moved / (units * deviation):.3g} of what the declared noise covers; clip it"
+        f"One record moves the model by {moved / (units * deviation):.3g} of what the declared noise covers; clip it."
     )
     return moved / (units * deviation)
 
 
 def _single_noise(cost: Cost) -> float:
+    """The noise multiplier of a cost that is one Gaussian mechanism."""
     once = isinstance(cost, DpSgd) and cost.sampling_rate == 1.0 and cost.steps == 1
-    assert once or isinstance(cost, Gaussian), f"sensitivity is tested for Gaussian(s) or DpSgd(1, s, 1); got {cost!r}"
+    assert once or isinstance(cost, Gaussian), f"Sensitivity is tested for Gaussian(s) or DpSgd(1, s, 1); got {cost!r}."
     assert isinstance(cost, DpSgd | Gaussian)
     return float(cost.noise_multiplier)
 
 
 def _numbers(
-    trainer: Trainer[DataT, Any], params: Params, data: DataT, seed: int, weights: Callable[[Any], Floats | None]
-) -> Floats:
+    trainer: Trainer[DataT, Any], params: Params, data: DataT, seed: int, weights: Callable[[Any], Array | None]
+) -> Array:
+    """The numbers of the model of one run."""
     found = weights(trainer.fit(dict(params), data, _rng(seed))[0])
-    assert found is not None, "the numbers of this model are not known; say how to get them with 'weights'"
+    assert found is not None, "The numbers of this model are not known; say how to get them with 'weights'."
     return found
 
 
 def _neighbours(data: DataT, replaced: bool) -> Iterator[DataT]:
+    """The data without one record, or with it replaced by a copy of another: at the front, middle and end."""
     count = size(data)
     for place in sorted({0, count // 2, count - 1}):
         places = [i for i in range(count) if i != place]

@@ -104,5 +104,5 @@ def observed_runs(runner: Runner, runs: Runs, games: int, seed: int, lives: int)
     found = []
     for game in range(games):
         _, _, search = runner.run(plan, trainer, np.zeros(1), source.child("game", game), lives)
-        found.append(len(search._told.scores))  # type: ignore[attr-defined] # the curator's view of a random search
+        found.append(len(search._outcomes.scores))  # type: ignore[attr-defined] # the curator's view of a random search
     return found

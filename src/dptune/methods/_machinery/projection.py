@@ -7,14 +7,12 @@ result must never leave the box, so the box is shrunk by more than rounding coul
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dptune._typing import Array
 from dptune._validate import real
 from dptune.errors import InvalidInput
 
 __all__ = ["project", "project_kl"]
-
-Array = NDArray[np.float64]
 
 _INSET = 1e-9
 

@@ -25,7 +25,7 @@ __all__ = [
     "RATES",
     "BestTrial",
     "FixedTrials",
-    "Told",
+    "Outcomes",
     "Training",
     "best_of",
     "default_params",
@@ -37,7 +37,7 @@ FINAL = -1
 RATES = ("learning_rate", "lr")
 
 
-class Told:
+class Outcomes:
     """Outcomes by index; refuses what was not asked for or was told before."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Told:
 
     def tell(self, outcome: Outcome) -> None:
         if outcome.index not in self._asked:
-            raise InvalidInput(f"Trial {outcome.index} was not asked for; a search is told only what it asked.")
+            raise InvalidInput(f"Trial {outcome.index} was not asked for; tell a search only what it asked for.")
         if outcome.index in self.scores:
             raise InvalidInput(f"Trial {outcome.index} was told before; a trial counts once.")
         self.scores[outcome.index] = outcome.score
@@ -65,18 +65,18 @@ class FixedTrials(ABC):
     """A search whose trials are all known when it begins; subclasses choose among them in the end."""
 
     def __init__(self, trials: Iterable[Trial]) -> None:
-        self._told = Told()
+        self._outcomes = Outcomes()
         self._trials = {trial.index: trial for trial in trials}
 
     @property
     def done(self) -> bool:
-        return self._told.has(self._trials)
+        return self._outcomes.has(self._trials)
 
     def ask(self) -> list[Trial]:
-        return self._told.ask(self._trials.values())
+        return self._outcomes.ask(self._trials.values())
 
     def tell(self, outcome: Outcome) -> None:
-        self._told.tell(outcome)
+        self._outcomes.tell(outcome)
 
     def result(self) -> Selection:
         if not self.done:
@@ -96,7 +96,7 @@ class BestTrial(FixedTrials):
         self._randomness, self._default = randomness, default
 
     def _select(self) -> Selection:
-        return winner_of(self._trials, self._told.scores, self._randomness, self._default)
+        return winner_of(self._trials, self._outcomes.scores, self._randomness, self._default)
 
 
 def best_of(scores: dict[int, float], randomness: Randomness) -> int | None:

@@ -68,7 +68,7 @@ class Parts:
 
     def trial(self, index: int, params: Params, condition: Shard | Client) -> Trial:
         """The training of a candidate on one part."""
-        part, held = ALL.and_(condition), None
+        part, held = ALL.narrowed(condition), None
         if self.validation is not None:
             # Clients validate on their own records; shards on records that no shard trains on.
             source = part if isinstance(condition, Client) else ALL

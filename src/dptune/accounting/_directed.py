@@ -1,6 +1,6 @@
 """One direction of a profile: what every kind of it must answer, and the one place where a profile becomes an epsilon.
 
-The kinds themselves are in ``_profiles`` and beside the operations that make them. Whether values bound the truth from
+The kinds themselves are in ``profiles`` and beside the operations that make them. Whether values bound the truth from
 above or from below is the caller's knowledge; nothing here rounds inward on an upper bound.
 """
 
@@ -10,21 +10,19 @@ import math
 from abc import ABC, abstractmethod
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-__all__ = ["TINY", "Array", "Half", "Indices", "solve"]
+from dptune._typing import Array
 
-Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
+__all__ = ["TINY", "DirectedProfile", "solve"]
 
 TINY = 1e-18  # below every delta anyone states; profiles are cut there
 LARGEST_LOSS = 5000.0
 _ROUND = 1e-10  # outward step of a root in e
 
 
-class Half(ABC):
-    """One direction of a profile, for e >= 0. Decreasing, convex in exp(e)."""
+class DirectedProfile(ABC):
+    """One direction of a privacy profile, d(e) for losses e >= 0: decreasing, and convex in exp(e)."""
 
     @abstractmethod
     def delta(self, e: Array) -> Array:
@@ -53,20 +51,20 @@ class Half(ABC):
         return bool(self.delta(np.array([e]))[0] <= delta)
 
 
-def solve(half: Half, delta: float, upward: bool = True) -> float:
+def solve(directed: DirectedProfile, delta: float, upward: bool = True) -> float:
     """Root of d(e) = delta on e >= 0, rounded up (or down): the one place where profiles become epsilons."""
 
     def value(e: float) -> float:
-        return float(half.delta(np.array([e]))[0])
+        return float(directed.delta(np.array([e]))[0])
 
     if value(0.0) <= delta:
         return 0.0
-    low, high = 0.0, max(half.end, 1e-3)
+    low, high = 0.0, max(directed.end, 1e-3)
     if value(high) > delta:
         high = LARGEST_LOSS
         if value(high) > delta:
             return math.inf
-        low = half.end
+        low = directed.end
 
     def excess(e: float) -> float:
         return math.log(max(value(e), 1e-320)) - math.log(delta)
