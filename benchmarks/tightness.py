@@ -30,7 +30,7 @@ from dptune.accounting import (
 )
 from dptune.accounting import literature as lit
 from dptune.accounting.cost import lower_pair
-from dptune.accounting.selected import roc_points, three_blocks
+from dptune.accounting.selected_profile import roc_points, three_blocks
 
 DELTA = 1e-5
 TOLERANCE = 1e-6

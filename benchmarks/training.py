@@ -40,7 +40,7 @@ import numpy as np
 from dptune.randomness import Randomness
 from dptune.training import Mlp, Settings, _prepared, descend, engine_for, load, noise, optimizers, softmax
 from dptune.training._compiled import kernel
-from dptune.training.datasets import Dataset, data_root
+from dptune.training.benchmark_data import Dataset, data_root
 from dptune.training.dpsgd import Engine
 from dptune.training.fused_engine import FusedEngine
 from dptune.training.models import adult_mlp, dp_hypo_cnn

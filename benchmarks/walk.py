@@ -54,14 +54,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "_compiled",
         "_codec",
         "_files",
-        "_generators",
+        "_global_state",
         "_lazy",
         "_version",
     ),
 )
 """The drawing, top to bottom: a room calls those below it and its neighbours."""
 
-ROOMS = {"sealed/randomness.py": "randomness"}
+ROOMS: dict[str, str] = {}
 """Files that belong to another room than the folder that they are in."""
 
 _FAMILY = "a family of values registered how it is written and read"

@@ -37,7 +37,7 @@ import replaced, sys
 import numpy as np
 from dptune.accounting import _programme
 from dptune.training import _kernel as kernel
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 from dptune.training.fused_engine import FusedEngine
 from dptune.training.models import Mlp, dp_hypo_cnn, softmax
 from dptune.training.noise import SecureNoise

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from dptune._generators import kept
+from dptune._global_state import kept
 from dptune._typing import AnyArray, Indices
 from dptune.data import size, take
 from dptune.errors import InvalidInput

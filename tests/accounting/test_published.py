@@ -38,7 +38,7 @@ from dptune.accounting._subsampled import subsampled
 from dptune.accounting.cost import fast_profile, profile
 from dptune.accounting.profiles import ProfilePair, TableProfile
 from dptune.accounting.renyi import ORDERS, base_curve, epsilon_of, integer_orders, selected_curve
-from dptune.accounting.selected import tabulate
+from dptune.accounting.selected_profile import tabulate
 from tests.accounting._exact import Array, Law, poisson, tnb
 from tests.accounting._grid import Plan, above, random_law, random_lines, random_plans
 

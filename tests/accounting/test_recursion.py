@@ -15,7 +15,7 @@ from dptune.accounting._ratio import log_ratio
 from dptune.accounting._recursion import GAINS, Recursion, _kernel
 from dptune.accounting.cost import fast_profile
 from dptune.accounting.interleave import UpperProgramme, _fill_bend, upper_programme
-from dptune.accounting.selected import SelectedProfile
+from dptune.accounting.selected_profile import SelectedProfile
 
 needs_kernel = pytest.mark.skipif(_kernel is None, reason="dptune was installed without a C compiler")
 LOSSES = np.exp(np.linspace(0.1, 6.0, 21))  # not a multiple of the lanes

@@ -17,9 +17,9 @@ from tests.executors.wire import Wire
 pytest.importorskip("cryptography", reason="the extra 'ray' is not installed")
 
 from dptune.executors import _link
+from dptune.executors._handshake import FIRST, Cipher, Initiator, Keys
 from dptune.executors._link import Link, LinkBroken, Listener, connect, padded
 from dptune.executors._messages import LARGEST
-from dptune.executors._noise import FIRST, Cipher, Initiator, Keys
 
 HOST = "127.0.0.1"
 WORKER, DRIVER = Keys.new(), Keys.new()

@@ -30,7 +30,7 @@ from dptune.sealed import load_release, read_vault, run
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 
-from dptune.executors._noise import Keys  # noqa: E402 - after the skip
+from dptune.executors._handshake import Keys  # noqa: E402 - after the skip
 from dptune.executors.ray import Ray, _Cluster  # noqa: E402
 
 pytestmark = [

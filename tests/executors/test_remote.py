@@ -28,9 +28,9 @@ pytest.importorskip("cryptography", reason="the extra 'ray' is not installed")
 
 from dptune.errors import InvalidInput, Stopped
 from dptune.executors import Result, Task, Work, _remote
+from dptune.executors._handshake import Keys
 from dptune.executors._link import Link, connect
 from dptune.executors._messages import pack_ready, pack_result, pack_tasks, unpack_tasks
-from dptune.executors._noise import Keys
 from dptune.executors._remote import RemoteSession
 from dptune.executors.processes import hello
 from dptune.methods.trial import Trial
@@ -40,7 +40,7 @@ WORKER = Keys.new()
 RECORDS = np.random.default_rng(3).normal(size=60)
 KEEP = textwrap.dedent("""
     import sys
-    from dptune.executors._noise import Keys
+    from dptune.executors._handshake import Keys
     from dptune.executors._remote import keep_working
     own, driver = (bytes.fromhex(sys.stdin.readline()) for _ in range(2))
     keep_working("127.0.0.1", int(sys.argv[1]), Keys(own), driver)

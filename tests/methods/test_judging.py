@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dptune._generators import Globals, kept
+from dptune._global_state import Globals, kept
 from dptune.accounting import Binomial, Gaussian, Geometric
 from dptune.data import Dataset
 from dptune.errors import InvalidInput

@@ -18,7 +18,7 @@ from dptune.ledgers._verify import verify_entries
 from dptune.ledgers.entries import START, Entry, digest
 from dptune.methods.budget import Budget
 from dptune.sealed import run
-from dptune.sealed.compare import compare_release
+from dptune.sealed.release_check import compare_release
 
 PATIENTS = ADDED_OR_REMOVED.group(5)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dptune.randomness import Randomness
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 from dptune.training.noise import SecureNoise
 
 PEERS = 6

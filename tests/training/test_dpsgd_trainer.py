@@ -18,7 +18,7 @@ from dptune.randomness import Randomness
 from dptune.testing.trainers import weights_of
 from dptune.training import DpSgdTrainer, Fitted, Holdout, Mlp, Settings, Trainer, fit_many, load, softmax, trainer
 from dptune.training._compiled import kernel
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 from dptune.training.models import dp_hypo_cnn
 from dptune.training.optimizers import Momentum
 

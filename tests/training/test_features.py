@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dptune.training import _tabular, _text, oriented_gradients
-from dptune.training.datasets import mnist
+from dptune.training.benchmark_data import mnist
 
 SIZES = [1, 2, 7, 61, 300]
 

@@ -24,7 +24,7 @@ from dptune.randomness import Randomness
 from dptune.training import Settings, descend
 from dptune.training._fixed_point import FixedPoint, _public
 from dptune.training._tables import exponentials, softmax_minus_label
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 from dptune.training.models import Activation, Mlp, softmax
 from dptune.training.noise import SecureNoise
 from dptune.training.numpy_engine import NumpyEngine
@@ -337,7 +337,7 @@ def test_a_unit_at_its_kink_does_not_see_who_else_is_in_the_batch() -> None:
 
 SCRIPT = """
 import hashlib, numpy as np
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 from dptune.training.models import Mlp
 from dptune.training.numpy_engine import NumpyEngine
 rng = np.random.default_rng(0)

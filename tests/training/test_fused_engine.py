@@ -14,7 +14,7 @@ from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training import DpSgdTrainer, Settings, descend, engine_for, fused_engine, load
 from dptune.training._compiled import kernel
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 from dptune.training.fused_engine import _LAYERS, FusedEngine
 from dptune.training.models import dp_hype_cnn, dp_hypo_cnn
 from dptune.training.noise import SecureNoise

@@ -8,7 +8,7 @@ import pytest
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training import DpSgdTrainer, Settings, TrainedModel, engine_for
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 from dptune.training.dpsgd import Engine
 from dptune.training.fused_engine import FusedEngine
 from dptune.training.models import Activation, Cnn, Conv, GlobalMean, MaxPool, Mlp, dp_hypo_cnn, softmax

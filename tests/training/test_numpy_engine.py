@@ -18,7 +18,7 @@ from dptune.randomness import Randomness
 from dptune.training._compiled import kernel
 from dptune.training._layers import product
 from dptune.training._prepared import _KEPT
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 from dptune.training.models import Activation, Mlp, softmax
 from dptune.training.numpy_engine import NumpyEngine
 
@@ -204,7 +204,7 @@ GUARDED = """
 import ctypes, mmap, sys
 import numpy as np
 from dptune.training._compiled import kernel
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 from dptune.training.models import Mlp
 from dptune.training.numpy_engine import NumpyEngine
 

@@ -13,7 +13,7 @@ import pytest
 
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 from dptune.training.dpsgd import Settings, descend
 from dptune.training.models import (
     Activation,

@@ -14,13 +14,13 @@ import pytest
 
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 
 torch = pytest.importorskip("torch", reason="engine B needs torch")
 from torch import nn  # noqa: E402 - after the check that torch exists
 from torch.nn.modules import module as torch_modules  # noqa: E402 - as above
 
-from dptune._generators import kept  # noqa: E402 - as above
+from dptune._global_state import kept  # noqa: E402 - as above
 from dptune.training.torch_engine import TorchEngine  # noqa: E402 - as above
 
 FEATURES, MARK = 8, 200.0

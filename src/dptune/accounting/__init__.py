@@ -1,12 +1,12 @@
 """The algebra of costs: what every part of dptune uses to say what it pays."""
 
 from dptune.accounting.combination import compose, mixture, parallel, worst
+from dptune.accounting.conversions import grouped, in_relation, replaced, within_client
 from dptune.accounting.cost import Cost, cost_from_json
 from dptune.accounting.filter import Filter, renyi_curve
 from dptune.accounting.lines import RenyiLine
 from dptune.accounting.mechanisms import DiscreteGaussian, DpSgd, Gaussian, Gdp, Laplace, PureDp
 from dptune.accounting.neighbours import ADDED_OR_REMOVED, CLIENT_REPLACED, RECORD_REPLACED, Neighbours
-from dptune.accounting.relations import grouped, in_relation, replaced, within_client
 from dptune.accounting.runs import Binomial, Geometric, Logarithmic, NegativeBinomial, Poisson, Runs
 from dptune.accounting.selection import select, select_adaptive
 from dptune.accounting.subsets import disjoint, subsample

@@ -17,18 +17,9 @@ import numpy as np
 from dptune._validate import real
 from dptune.accounting._pld import compose_pairs
 from dptune.accounting._published import LeastProfile, PureProfile, capped, own_profile
-from dptune.accounting.cost import (
-    Cost,
-    cost_from_json,
-    fast_profile,
-    is_free,
-    lower_pair,
-    only_added_or_removed,
-    profile,
-    same_relation,
-)
+from dptune.accounting.cost import Cost, cost_from_json, fast_profile, is_free, lower_pair, profile
 from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp
-from dptune.accounting.neighbours import Neighbours
+from dptune.accounting.neighbours import Neighbours, only_added_or_removed, same_relation
 from dptune.accounting.profiles import (
     DirectedProfile,
     MaxProfile,

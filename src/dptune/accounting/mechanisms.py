@@ -16,8 +16,8 @@ from dptune._validate import integer, real
 from dptune.accounting._pld import compose_pairs
 from dptune.accounting._subsampled import subsampled
 from dptune.accounting.atoms import pair_from_atoms
-from dptune.accounting.cost import Cost, only_added_or_removed
-from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours, check_relation
+from dptune.accounting.cost import Cost
+from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours, check_relation, only_added_or_removed
 from dptune.accounting.profiles import LaplaceProfile, ProfilePair, TableProfile, gaussian_pair
 
 __all__ = ["DiscreteGaussian", "DpSgd", "Gaussian", "Gdp", "Laplace", "PureDp"]

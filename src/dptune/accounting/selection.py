@@ -24,7 +24,7 @@ from dptune.accounting.mechanisms import DpSgd
 from dptune.accounting.neighbours import Neighbours
 from dptune.accounting.profiles import DirectedProfile, ProfilePair
 from dptune.accounting.runs import NegativeBinomial, Poisson, Runs, runs_from_json
-from dptune.accounting.selected import Certificate, certify, selected_profile, tabulate
+from dptune.accounting.selected_profile import Certificate, certify, selected_profile, tabulate
 from dptune.errors import InvalidInput
 
 __all__ = ["Select", "select", "select_adaptive", "slow_curve"]

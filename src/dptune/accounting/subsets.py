@@ -18,11 +18,11 @@ from dptune.accounting._disjoint import disjoint_pair
 from dptune.accounting._pld import grid_below
 from dptune.accounting._subsampled import subsampled
 from dptune.accounting.combination import certified, check_cost
-from dptune.accounting.cost import Cost, cost_from_json, fast_profile, lower_pair, only_added_or_removed, profile
+from dptune.accounting.cost import Cost, cost_from_json, fast_profile, lower_pair, profile
 from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp
-from dptune.accounting.neighbours import Neighbours
+from dptune.accounting.neighbours import Neighbours, only_added_or_removed
 from dptune.accounting.profiles import ProfilePair
-from dptune.accounting.selected import tabulate
+from dptune.accounting.selected_profile import tabulate
 
 __all__ = ["Disjoint", "Subsample", "disjoint", "subsample"]
 

@@ -112,7 +112,7 @@ class RingVote(Cost):
     ``shares`` honest clients, summed in a ring; exactly ``votes`` votes a client, one client replaced.
 
     ``sigma`` is in scaled units: a client that owes sigma_i to the unscaled vote adds scale * sigma_i.
-    :func:`~dptune.accounting.relations.within_client` makes it a guarantee about one record of a client.
+    :func:`~dptune.accounting.conversions.within_client` makes it a guarantee about one record of a client.
     """
 
     kind: ClassVar[str] = "ring-vote"

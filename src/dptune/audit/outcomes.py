@@ -18,7 +18,7 @@ from scipy.special import ndtr, ndtri
 from dptune._typing import Array, Indices
 from dptune.accounting import Cost, DpSgd, Gaussian, Gdp
 from dptune.accounting.cost import lower_pair
-from dptune.accounting.selected import roc_points
+from dptune.accounting.selected_profile import roc_points
 
 __all__ = ["GaussianOutcomes", "Lookup", "Outcomes", "TableOutcomes", "gaussian_mu", "outcomes_of", "roc_nodes"]
 

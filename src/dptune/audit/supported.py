@@ -16,7 +16,7 @@ import numpy as np
 
 from dptune._typing import AnyArray, Floats, Indices
 from dptune.training import optimizers
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 from dptune.training.dpsgd import CLIP_NORMS
 from dptune.training.models import Activation, Cnn, Conv, GlobalMean, MaxPool, Mlp, dp_hypo_cnn
 

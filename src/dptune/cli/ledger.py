@@ -11,7 +11,7 @@ import typer
 from dptune.accounting import ADDED_OR_REMOVED
 from dptune.cli._output import number, print_json, print_rows
 from dptune.ledgers import Charge, Ledger, Status
-from dptune.sealed.compare import Comparison, compare_release
+from dptune.sealed.release_check import Comparison, compare_release
 
 __all__ = ["ledger"]
 

@@ -16,8 +16,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from dptune.executors._handshake import FIRST, SECOND, TAG, BadHandshake, Cipher, Initiator, Keys, Responder
 from dptune.executors._messages import LARGEST
-from dptune.executors._noise import FIRST, SECOND, TAG, BadHandshake, Cipher, Initiator, Keys, Responder
 
 __all__ = ["Link", "LinkBroken", "Listener", "accept", "connect", "padded"]
 

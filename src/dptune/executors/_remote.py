@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dptune.errors import InvalidInput, Stopped
+from dptune.executors._handshake import Keys
 from dptune.executors._link import Link, Listener
 from dptune.executors._messages import pack_tasks, unpack_ready, unpack_result
-from dptune.executors._noise import Keys
 from dptune.executors.base import Result, Task, dead
 from dptune.executors.processes import did_not_arrive, one_thread
 

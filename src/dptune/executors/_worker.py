@@ -194,8 +194,8 @@ def main() -> None:
 
 def _connect(host: str, port: int, own: bytes, driver: bytes) -> Channel:
     """The link to the driver. A listener at which many strangers wait may send a worker away: it comes again."""
+    from dptune.executors._handshake import Keys  # noqa: PLC0415
     from dptune.executors._link import connect  # noqa: PLC0415 - 'cryptography' comes with the extra 'ray'
-    from dptune.executors._noise import Keys  # noqa: PLC0415
 
     for _ in range(_TRIES - 1):
         with contextlib.suppress(EOFError, ConnectionResetError, BrokenPipeError, TimeoutError):

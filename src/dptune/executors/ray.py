@@ -46,7 +46,7 @@ class _Actor:
     """The only thing that Ray runs: one call per actor, whatever the number of trials."""
 
     def work(self, host: str, port: int, driver: bytes, name: str) -> None:
-        from dptune.executors._noise import Keys  # noqa: PLC0415 - in the actor, which may have another install
+        from dptune.executors._handshake import Keys  # noqa: PLC0415 - in the actor, which may have another install
         from dptune.executors._remote import keep_working  # noqa: PLC0415
 
         own = Keys.new()  # never leaves this actor and its worker

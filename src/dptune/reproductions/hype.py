@@ -182,7 +182,7 @@ def _fig4_notes(repetitions: int, epochs: int, rivals_at: float) -> tuple[str, .
 
 def _task(name: str) -> _Task:
     try:
-        source = importlib.import_module("dptune.training.datasets")
+        source = importlib.import_module("dptune.training.benchmark_data")
     except ImportError as missing:
         raise MissingExtra("dptune.training", "torch") from missing
     train, test = source.load(name)

@@ -1,8 +1,8 @@
 """What may be seen by whom: the vault, the run and its release."""
 
-from dptune.sealed.compare import Comparison, compare_release
 from dptune.sealed.reading import Reading, read_vault
 from dptune.sealed.release import Release, load_release
+from dptune.sealed.release_check import Comparison, compare_release
 from dptune.sealed.run import resume, run
 from dptune.sealed.vault import Vault
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy.stats import chi2
 
-from dptune._generators import Globals, kept
+from dptune._global_state import Globals, kept
 from dptune._typing import Array
 from dptune.accounting import Cost, DpSgd, Gaussian, cost_from_json
 from dptune.data import Dataset, size, take

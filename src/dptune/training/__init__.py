@@ -4,7 +4,7 @@ Training knows nothing of ledgers or selection; a trainer declares its cost and 
 """
 
 from dptune.trainer import Fitted, Trainer, fit_many, trainer
-from dptune.training.datasets import Dataset, Split, load
+from dptune.training.benchmark_data import Dataset, Split, load
 from dptune.training.dpsgd import Settings, descend
 from dptune.training.dpsgd_trainer import DpSgdTrainer
 from dptune.training.engines import engine_for

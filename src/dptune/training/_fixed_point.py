@@ -22,7 +22,7 @@ from dptune._typing import AnyArray, Array, Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.training._shares import wrapped
 from dptune.training._tables import BITS, EXP_BITS, BoundedActivation, Exponents, softmax_minus_label
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 from dptune.training.models import Mlp
 
 __all__ = ["FixedPoint"]

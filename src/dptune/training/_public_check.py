@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dptune._generators import kept
+from dptune._global_state import kept
 from dptune.errors import InvalidInput
 from dptune.training._module_state import refuse_hooks
 

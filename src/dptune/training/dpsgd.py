@@ -18,7 +18,7 @@ from dptune._typing import Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training._layers import on_lines
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 from dptune.training.noise import FastNoise, Noise, NoiseStack, SecureNoise
 from dptune.training.optimizers import Constant, Optimizer, Schedule, Sgd
 from dptune.training.sampling import PoissonSampler

@@ -22,7 +22,7 @@ from dptune.randomness import Randomness
 from dptune.training._cnn_numpy import CnnPass
 from dptune.training._compiled import kernel
 from dptune.training._shares import add_share, total_steps
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 from dptune.training.models import Cnn, dp_hypo_cnn
 
 __all__ = ["FusedEngine", "supports"]

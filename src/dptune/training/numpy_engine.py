@@ -32,7 +32,7 @@ from dptune.training._layers import (
 )
 from dptune.training._prepared import complete_records, packed_records
 from dptune.training._shares import VANISHED
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 from dptune.training.models import Activation, Mlp
 
 __all__ = ["NumpyEngine"]

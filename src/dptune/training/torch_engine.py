@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dptune._generators import Globals, kept
+from dptune._global_state import Globals, kept
 from dptune._typing import Array, Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
@@ -38,7 +38,7 @@ from dptune.training._torch_gradients import (
     silence,
     single_records,
 )
-from dptune.training.datasets import Dataset
+from dptune.training.benchmark_data import Dataset
 
 __all__ = ["MODES", "TorchEngine"]
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("cryptography", reason="the extra 'ray' is not installed")
 
-from dptune.executors._noise import FIRST, SECOND, BadHandshake, Initiator, Keys, Responder
+from dptune.executors._handshake import FIRST, SECOND, BadHandshake, Initiator, Keys, Responder
 
 # Noise_IK_25519_ChaChaPoly_SHA256 of the vectors that Noise libraries share (cacophony.txt).
 PROLOGUE = b"John Galt"
