@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,23 @@ def test_a_planted_violation_is_found(copy: Path, room: str, line: str, said: st
     assert done.returncode == 1, done.stdout + done.stderr
     assert said in " ".join(done.stdout.split()), done.stdout
     assert f"dptune.{room}.planted" in done.stdout
+
+
+def test_the_page_and_the_contract_draw_the_same_layers() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    drawn = page.split("## Who may import whom")[1].split("Why so")[0]
+    lines = [line.strip() for line in drawn.splitlines() if line.startswith("    ")]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert [set(line.split(" : ")) for line in lines] == [set(layer.split(" : ")) for layer in layers]
+
+
+def test_the_page_names_files_that_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.(?:py|h|md|toml))`", page)) - {"job.toml"}
+    places = [ROOT, ROOT / "src", ROOT / "src" / "dptune", ROOT / "src" / "dptune" / "sealed"]
+    assert len(named) > 40
+    assert [name for name in sorted(named) if not any((place / name).exists() for place in places)] == []
 
 
 def test_a_room_that_is_not_drawn_is_found(copy: Path) -> None:
