@@ -330,7 +330,8 @@ def plan_from_json(data: str | Mapping[str, Any]) -> Plan:
         >>> plan = dpt.RandomStopping(dpt.Space.of([{"layers": 1}]), dpt.Geometric(10)).plan(dpt.Budget(1, 1e-5), train)
         >>> plan_from_json(plan.to_json()) == plan
         True
-        >>> plan_from_json(plan.to_json().replace('"expected_runs": 10.0', '"expected_runs": 2.0'))  # doctest: +ELLIPSIS
+        >>> edited = plan.to_json().replace('"expected_runs": 10.0', '"expected_runs": 2.0')
+        >>> plan_from_json(edited)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         dptune.errors.InvalidInput: The plan's 'expected_runs' is not what its settings give: it was edited, ...
     """
