@@ -47,7 +47,7 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """The name."""
+        """How the records are called, in ledgers and statements."""
 
 
 class _Key(Protocol):
