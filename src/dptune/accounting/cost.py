@@ -22,7 +22,7 @@ from dptune._typing import Array
 from dptune._validate import real
 from dptune.accounting._polygon import coarse_losses, outer_polygon, refine
 from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours, neighbours_from_text
-from dptune.accounting.profiles import ProfilePair, solve
+from dptune.accounting.profiles import ProfilePair, certified, larger_epsilon
 from dptune.errors import InvalidInput
 
 __all__ = [
@@ -31,9 +31,7 @@ __all__ = [
     "cost_from_json",
     "fast_profile",
     "lower_pair",
-    "only_added_or_removed",
     "profile",
-    "same_relation",
 ]
 
 _KINDS: dict[str, Callable[[dict[str, object]], Cost]] = {}
@@ -108,11 +106,6 @@ class Cost(ABC):
 
         Raises:
             InvalidInput: delta is not a number in (0, 1).
-
-        Example:
-            >>> from dptune.accounting import Gaussian
-            >>> round(Gaussian(2.0).epsilon(1e-5), 3)
-            1.993
         """
         return solved(self, _delta(delta))
 
@@ -156,7 +149,7 @@ class Cost(ABC):
             >>> Gaussian(2.0).profile(np.array([0.0, 1.0])).round(4)
             array([0.1974, 0.0068])
         """
-        return _directed(profile(self), direction).delta(np.asarray(epsilon, dtype=float))
+        return profile(self).seen_from(direction).delta(np.asarray(epsilon, dtype=float))
 
     def roc(self, x: Array, direction: str = "remove") -> Array:
         """The ROC curve of the best attack: the largest power of a test, as an upper bound.
@@ -177,7 +170,7 @@ class Cost(ABC):
             >>> Gaussian(2.0).roc(np.array([0.01, 0.05])).round(3)
             array([0.034, 0.126])
         """
-        pair = _directed(fast_profile(self), direction)
+        pair = fast_profile(self).seen_from(direction)
         t = coarse_losses(pair)
         t = refine(t, np.ones(len(t) - 1), 2000)
         return outer_polygon(pair, t).roc(np.asarray(x, dtype=float))
@@ -201,8 +194,7 @@ class Cost(ABC):
             True
         """
         level = _delta(delta)
-        pair = lower_pair(self, level)
-        found = max(solve(pair.remove, level, upward=False), solve(pair.add, level, upward=False))
+        found = certified(lower_pair(self, level), level)
         # Proven to be below the upper bound already (docs/theorems/roundoff.md); a belt.
         return min(found, self.epsilon(level)) if found > 0.0 else 0.0
 
@@ -215,31 +207,12 @@ class Cost(ABC):
         return {"cost": self.kind, "neighbours": str(self.neighbours), **self._fields()}
 
 
-def larger_epsilon(pair: ProfilePair, delta: float) -> float:
-    """The larger epsilon of the two directions; the second is refined only if its quick bound exceeds the first."""
-    if pair.symmetric:
-        return pair.remove.epsilon(delta)
-    quick = [one.quick_epsilon(delta) for one in (pair.remove, pair.add)]
-    if quick[0] is None or quick[1] is None:
-        return max(pair.remove.epsilon(delta), pair.add.epsilon(delta))
-    first, second = (pair.remove, pair.add) if quick[0] >= quick[1] else (pair.add, pair.remove)
-    found = first.epsilon(delta)
-    if min(quick[0], quick[1]) <= found or second.keeps(found, delta):
-        return found
-    return max(found, second.epsilon(delta))
-
-
 def _delta(delta: float) -> float:
+    """A delta, checked."""
     return real("delta", delta, 0, 1, low_open=True, high_open=True, hint="A common choice is 1e-5.")
 
 
-def _directed(pair: ProfilePair, direction: str) -> ProfilePair:
-    if direction not in ("remove", "add"):
-        raise InvalidInput(f"'direction' must be 'remove' or 'add'; got {direction!r}.")
-    return pair if direction == "remove" else pair.flip()
-
-
-# Profiles are built once for each description. The cache is keyed by the frozen description itself.
+# Built once for each description, by which the caches are keyed.
 
 
 @lru_cache(maxsize=96)
@@ -321,59 +294,6 @@ def completed(data: object) -> object:
     whole = {key: completed(value) for key, value in data.items()}
     kind = data.get("cost")
     return {"neighbours": str(ADDED_OR_REMOVED), **whole} if isinstance(kind, str) and kind in _KINDS else whole
-
-
-def same_relation(operation: str, *costs: Cost) -> Neighbours:
-    """The relation that all of these costs share.
-
-    Args:
-        operation: what is about to be done with them, for the refusal.
-        costs: at least one.
-
-    Returns:
-        The relation.
-
-    Raises:
-        InvalidInput: they are about different neighbours.
-
-    Example:
-        >>> from dptune.accounting import Gaussian, PureDp
-        >>> print(same_relation("compose", Gaussian(1.0), PureDp(0.5)))
-        one record added or removed
-    """
-    found = dict.fromkeys(cost.neighbours for cost in costs)
-    if len(found) > 1:
-        raise InvalidInput(
-            f"'{operation}' cannot mix neighbouring relations: got {' and '.join(f'{one!s}' for one in found)}. "
-            "Convert the costs to one relation first (replaced, grouped, within_client)."
-        )
-    return next(iter(found))
-
-
-def only_added_or_removed(operation: str, cost: Cost, instead: str) -> None:
-    """Refuse a cost under a relation for which an operation has no theorem.
-
-    Args:
-        operation: what is about to be done with the cost, for the refusal.
-        cost: what it is to be done with.
-        instead: what to do.
-
-    Raises:
-        InvalidInput: the relation is not that of one record added or removed.
-
-    Example:
-        >>> from dptune.accounting import Gaussian
-        >>> only_added_or_removed("subsample", Gaussian(1.0), "convert later")
-    """
-    if cost.neighbours != ADDED_OR_REMOVED:
-        raise InvalidInput(
-            f"'{operation}' is proven for one record added or removed; got a cost for '{cost.neighbours}'. {instead}"
-        )
-
-
-def is_free(cost: Cost) -> bool:
-    """Whether the cost is provably nothing."""
-    return math.isclose(cost.delta(0.0), 0.0, abs_tol=0.0)
 
 
 register_family(Cost, lambda cost: cost.describe(), cost_from_json)

@@ -16,6 +16,7 @@ from scipy.special import erfcx, log_ndtr, ndtr
 
 from dptune._typing import Array
 from dptune.accounting._directed import TINY, DirectedProfile, solve
+from dptune.errors import InvalidInput
 
 __all__ = [
     "TINY",
@@ -26,7 +27,9 @@ __all__ = [
     "MixtureProfile",
     "ProfilePair",
     "TableProfile",
+    "certified",
     "gaussian_pair",
+    "larger_epsilon",
     "solve",
 ]
 
@@ -161,6 +164,7 @@ class ProfilePair:
 
     @property
     def symmetric(self) -> bool:
+        """Whether both directions are one profile."""
         return self.remove is self.add
 
     def delta(self, e: Array) -> Array:
@@ -176,11 +180,36 @@ class ProfilePair:
         return np.where(behind, back, ahead)
 
     def flip(self) -> ProfilePair:
-        """The same pair with the roles of the two data sets exchanged."""
+        """The pair with the roles of the two data sets exchanged."""
         return ProfilePair(self.add, self.remove)
+
+    def seen_from(self, direction: str) -> ProfilePair:
+        """The pair whose removal direction is the one asked for: "remove", or "add", which flips it."""
+        if direction not in ("remove", "add"):
+            raise InvalidInput(f"'direction' must be 'remove' or 'add'; got {direction!r}.")
+        return self if direction == "remove" else self.flip()
 
 
 def gaussian_pair(mu: float, below: bool = False) -> ProfilePair:
     """The pair of mu-GDP, rounded up, or down if ``below``."""
     both = GaussianProfile(mu, below)
     return ProfilePair(both, both)
+
+
+def larger_epsilon(pair: ProfilePair, delta: float) -> float:
+    """The larger epsilon of the two directions; the second is refined only if its quick bound exceeds the first."""
+    if pair.symmetric:
+        return pair.remove.epsilon(delta)
+    quick = [one.quick_epsilon(delta) for one in (pair.remove, pair.add)]
+    if quick[0] is None or quick[1] is None:
+        return max(pair.remove.epsilon(delta), pair.add.epsilon(delta))
+    first, second = (pair.remove, pair.add) if quick[0] >= quick[1] else (pair.add, pair.remove)
+    found = first.epsilon(delta)
+    if min(quick[0], quick[1]) <= found or second.keeps(found, delta):
+        return found
+    return max(found, second.epsilon(delta))
+
+
+def certified(pair: ProfilePair, delta: float) -> float:
+    """The epsilon that a lower pair proves at this delta."""
+    return max(solve(pair.remove, delta, upward=False), solve(pair.add, delta, upward=False))
