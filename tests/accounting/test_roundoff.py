@@ -25,8 +25,9 @@ from dptune.accounting import (
 )
 from dptune.accounting._convolution import convolve, tilt
 from dptune.accounting._dots import Pld, dots_below
+from dptune.accounting._epsilon import certified
 from dptune.accounting.cost import lower_pair
-from dptune.accounting.profiles import certified, gaussian_pair
+from dptune.accounting.profiles import gaussian_pair
 
 
 def certificate(cost: Cost, delta: float) -> float:

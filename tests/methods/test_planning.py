@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.sealed.toy import Inline, cut_off
 
-from dptune.accounting import DpSgd, Geometric, profiles
+from dptune.accounting import DpSgd, Geometric, _epsilon
 from dptune.accounting import cost as costs
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.methods import (
@@ -56,7 +56,7 @@ class Toy:
 def priced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, float]]:
     """Every epsilon that is really computed, by its profile."""
     asked: list[tuple[Any, float]] = []
-    real = profiles.larger_epsilon
+    real = _epsilon.larger_epsilon
 
     def counting(pair: Any, delta: float) -> float:
         asked.append((pair, delta))

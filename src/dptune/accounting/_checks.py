@@ -1,4 +1,4 @@
-"""Checks of costs before something is done with them: that they are costs, and about the neighbours of the theorem.
+"""Checks of costs before something is done with them: that they are about the neighbours of the theorem.
 
 Every operation of the algebra asks here, so that a refusal is worded once (``docs/theorems/relations.md``).
 """
@@ -11,30 +11,7 @@ from dptune.accounting.cost import Cost
 from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours
 from dptune.errors import InvalidInput
 
-__all__ = ["check_cost", "is_free", "only_added_or_removed", "same_relation"]
-
-
-def check_cost(name: str, value: object) -> Cost:
-    """A value that must be a cost.
-
-    Args:
-        name: of the argument, for the refusal.
-        value: what was given.
-
-    Returns:
-        The same value.
-
-    Raises:
-        InvalidInput: it is something else.
-
-    Example:
-        >>> from dptune.accounting import PureDp
-        >>> print(check_cost("base", PureDp(0.5)))
-        pure(0.5)
-    """
-    if not isinstance(value, Cost):
-        raise InvalidInput(f"'{name}' must be a cost such as DpSgd(...) or select(...); got {value!r}.")
-    return value
+__all__ = ["is_free", "only_added_or_removed", "same_relation"]
 
 
 def same_relation(operation: str, *costs: Cost) -> Neighbours:

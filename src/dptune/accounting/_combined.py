@@ -14,6 +14,7 @@ import numpy as np
 
 from dptune._validate import real
 from dptune.accounting._checks import same_relation
+from dptune.accounting._epsilon import certified
 from dptune.accounting._pld import compose_pairs
 from dptune.accounting._published import LeastProfile, PureProfile, capped, own_profile
 from dptune.accounting.cost import Cost, cost_from_json, fast_profile, lower_pair, profile
@@ -25,7 +26,6 @@ from dptune.accounting.profiles import (
     MixtureProfile,
     ProfilePair,
     TableProfile,
-    certified,
     gaussian_pair,
 )
 

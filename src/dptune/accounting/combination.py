@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from dptune._validate import real
-from dptune.accounting._checks import check_cost, is_free, only_added_or_removed, same_relation
+from dptune.accounting._checks import is_free, only_added_or_removed, same_relation
 from dptune.accounting._combined import Compose, Mixture, Parallel
-from dptune.accounting.cost import Cost
+from dptune.accounting.cost import Cost, check_cost
 from dptune.accounting.mechanisms import DpSgd
 from dptune.errors import InvalidInput
 

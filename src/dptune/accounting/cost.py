@@ -20,13 +20,15 @@ import numpy as np
 from dptune._codec import register_family
 from dptune._typing import Array
 from dptune._validate import real
+from dptune.accounting._epsilon import certified, larger_epsilon
 from dptune.accounting._polygon import coarse_losses, outer_polygon, refine
 from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours, neighbours_from_text
-from dptune.accounting.profiles import ProfilePair, certified, larger_epsilon
+from dptune.accounting.profiles import ProfilePair
 from dptune.errors import InvalidInput
 
 __all__ = [
     "Cost",
+    "check_cost",
     "completed",
     "cost_from_json",
     "fast_profile",
@@ -52,6 +54,8 @@ class Cost(ABC):
         >>> cost = compose(Gaussian(2.0), Gaussian(2.0))
         >>> round(cost.epsilon(1e-5), 3), round(cost.delta(1.0), 4)
         (2.943, 0.0396)
+        >>> 0 <= cost.epsilon(1e-5) - cost.epsilon_lower(1e-5) < 1e-6
+        True
     """
 
     kind: ClassVar[str]
@@ -120,11 +124,6 @@ class Cost(ABC):
 
         Raises:
             InvalidInput: epsilon is not a number from 0 on.
-
-        Example:
-            >>> from dptune.accounting import Gaussian
-            >>> round(Gaussian(2.0).delta(1.0), 5)
-            0.00683
         """
         e = np.array([real("epsilon", epsilon, 0)])
         pair = profile(self)
@@ -186,12 +185,6 @@ class Cost(ABC):
 
         Raises:
             InvalidInput: delta is not a number in (0, 1).
-
-        Example:
-            >>> from dptune.accounting import Gaussian
-            >>> cost = Gaussian(2.0)
-            >>> 0 <= cost.epsilon(1e-5) - cost.epsilon_lower(1e-5) < 1e-6
-            True
         """
         level = _delta(delta)
         found = certified(lower_pair(self, level), level)
@@ -205,6 +198,13 @@ class Cost(ABC):
     def describe(self) -> dict[str, object]:
         """The description as plain JSON values."""
         return {"cost": self.kind, "neighbours": str(self.neighbours), **self._fields()}
+
+
+def check_cost(name: str, value: object) -> Cost:
+    """A value that must be a cost; InvalidInput names the argument if it is something else."""
+    if not isinstance(value, Cost):
+        raise InvalidInput(f"'{name}' must be a cost such as DpSgd(...) or select(...); got {value!r}.")
+    return value
 
 
 def _delta(delta: float) -> float:

@@ -19,8 +19,7 @@ import numpy as np
 from dptune._typing import Array
 from dptune._validate import real
 from dptune.accounting._charge_renyi import divergences
-from dptune.accounting._checks import check_cost
-from dptune.accounting.cost import Cost, fast_profile
+from dptune.accounting.cost import Cost, check_cost, fast_profile
 from dptune.errors import InvalidInput
 
 __all__ = ["Curve", "Filter", "curve_of", "renyi_curve"]

@@ -27,9 +27,7 @@ __all__ = [
     "MixtureProfile",
     "ProfilePair",
     "TableProfile",
-    "certified",
     "gaussian_pair",
-    "larger_epsilon",
     "solve",
 ]
 
@@ -194,22 +192,3 @@ def gaussian_pair(mu: float, below: bool = False) -> ProfilePair:
     """The pair of mu-GDP, rounded up, or down if ``below``."""
     both = GaussianProfile(mu, below)
     return ProfilePair(both, both)
-
-
-def larger_epsilon(pair: ProfilePair, delta: float) -> float:
-    """The larger epsilon of the two directions; the second is refined only if its quick bound exceeds the first."""
-    if pair.symmetric:
-        return pair.remove.epsilon(delta)
-    quick = [one.quick_epsilon(delta) for one in (pair.remove, pair.add)]
-    if quick[0] is None or quick[1] is None:
-        return max(pair.remove.epsilon(delta), pair.add.epsilon(delta))
-    first, second = (pair.remove, pair.add) if quick[0] >= quick[1] else (pair.add, pair.remove)
-    found = first.epsilon(delta)
-    if min(quick[0], quick[1]) <= found or second.keeps(found, delta):
-        return found
-    return max(found, second.epsilon(delta))
-
-
-def certified(pair: ProfilePair, delta: float) -> float:
-    """The epsilon that a lower pair proves at this delta."""
-    return max(solve(pair.remove, delta, upward=False), solve(pair.add, delta, upward=False))

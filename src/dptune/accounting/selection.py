@@ -14,12 +14,11 @@ from functools import lru_cache
 from typing import ClassVar, Self
 
 from dptune._validate import real
-from dptune.accounting._checks import check_cost
 from dptune.accounting._convex import joined
 from dptune.accounting._published import LeastProfile, PureProfile, RenyiProfile, ShiftedProfile, stopping_estimate
 from dptune.accounting._ratio import log_ratio
 from dptune.accounting.combination import Compose, Parallel
-from dptune.accounting.cost import Cost, cost_from_json, fast_profile, lower_pair, profile
+from dptune.accounting.cost import Cost, check_cost, cost_from_json, fast_profile, lower_pair, profile
 from dptune.accounting.lines import RenyiLine
 from dptune.accounting.mechanisms import DpSgd
 from dptune.accounting.neighbours import Neighbours
