@@ -4,6 +4,7 @@
 of its own (``Supports...`` for methods, ``Declares...`` for public facts), asked by ``isinstance``: no base class is
 needed, an object that has the members has the capability. :func:`dptune.testing.trainers.check_trainer` tests a trainer
 against all of it. A trainer must never return anything but a model and a score, and nothing here may look at records.
+The file is long because it is the contract, on one page: most of it is what an implementer must know.
 """
 
 from __future__ import annotations

@@ -23,8 +23,9 @@ from dptune.accounting import (
     select,
     subsample,
 )
-from dptune.accounting._pld import Pld, _convolve, _tilt, dots_below
-from dptune.accounting.combination import certified
+from dptune.accounting._convolution import convolve, tilt
+from dptune.accounting._dots import Pld, dots_below
+from dptune.accounting._epsilon import certified
 from dptune.accounting.cost import lower_pair
 from dptune.accounting.profiles import gaussian_pair
 
@@ -75,7 +76,7 @@ def test_stated_noise_covers_the_error_of_a_convolution() -> None:
     """A binomial sum in exact arithmetic beside the convolution: the masses above every loss, from 1 to 1e-15."""
     step, n, each = 0.01, 4000, 0.03
     law = Pld(step, -1, np.array([1.0 - each, 0.0, each]), 0.0, 0.0)
-    made = _convolve([(law, n)], _tilt([(law, n)]))
+    made = convolve([(law, n)], tilt([(law, n)]))
     k = np.arange(n + 1)
     logs = np.array([math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1) for i in k])
     exact = np.exp(logs + k * math.log(each) + (n - k) * math.log1p(-each))

@@ -23,7 +23,7 @@ from dptune.audit.implementations import check
 from dptune.audit.targets.drawn import one_step
 from dptune.audit.walk import Deck, Movement, Walk, cases, walk, ways
 from dptune.errors import InvalidInput
-from dptune.methods import execute, plan
+from dptune.methods import execute, registry
 from dptune.training import Dataset, Settings, _bookkeeping, engine_for, softmax, torch_engine
 
 FAST = {"sums": 20, "modules": 16, "random modules": 20, "loop": 10, "trainer": 8, "judging": 60, "records": 60}
@@ -93,7 +93,7 @@ def test_the_smallest_and_the_largest_clip_norm_are_dealt() -> None:
 def test_all_methods_with_private_scores_are_dealt() -> None:
     unpaid = {"naive", "non-private-optimum", "random-guess"}  # give no guarantee, or use no score
     dealt = {one.method for one in map(_walk_judging.planned, _walk_judging.METHODS)}
-    ours = {name for name, kind in plan._KINDS.items() if kind.__module__.startswith("dptune.")}  # no test's toys
+    ours = {name for name, kind in registry._PLANS.items() if kind.__module__.startswith("dptune.")}  # no test's toys
     assert dealt == ours - unpaid
 
 

@@ -27,8 +27,7 @@ from dptune.audit.tuning_games import TuningGame, play_tuning
 from dptune.cli import main
 from dptune.errors import InvalidInput
 from dptune.ledgers import Ledger
-from dptune.methods import Budget, Line, Method, Plan, known_methods, method_named, plan_from_json
-from dptune.methods import plan as registry
+from dptune.methods import Budget, Line, Method, Plan, known_methods, method_named, plan_from_json, registry
 from dptune.methods.settings import Surroundings, method_from_settings
 from dptune.randomness import Randomness
 from dptune.sealed import load_release, run
@@ -57,7 +56,7 @@ class Summing:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the file; whatever was registered is forgotten afterwards."""
     monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
-    monkeypatch.setattr(registry, "_KINDS", dict(registry._KINDS))
+    monkeypatch.setattr(registry, "_PLANS", dict(registry._PLANS))
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "best_of_k.py").write_text(CODE)
     yield tmp_path
@@ -209,7 +208,7 @@ def test_an_installed_package_offers_it_by_name(
     made = method_from_settings(found, {"count": 2}, Surroundings(SPACE))
     stored = folder / "plan.json"
     stored.write_text(made.plan(BUDGET, Summing()).to_json())
-    for known in (registry._METHODS, registry._KINDS):  # as in another process
+    for known in (registry._METHODS, registry._PLANS):  # as in another process
         monkeypatch.delitem(known, "best-of-k")
     sys.modules.pop("best_of_k")
     assert main(["price", "--plan", str(stored), "--json"]) == 0
@@ -260,7 +259,7 @@ def test_every_registered_method_can_be_made_of_a_job_and_planned(name: str) -> 
 
 
 def test_methods_and_plans_have_the_same_names() -> None:
-    assert set(OURS) == {name for name, plan in registry._KINDS.items() if plan.__module__.startswith("dptune.")}
+    assert set(OURS) == {name for name, plan in registry._PLANS.items() if plan.__module__.startswith("dptune.")}
     assert len(OURS) >= 9
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.sealed.toy import Inline, cut_off
 
-from dptune.accounting import DpSgd, Geometric
+from dptune.accounting import DpSgd, Geometric, _epsilon
 from dptune.accounting import cost as costs
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.methods import (
@@ -21,7 +21,7 @@ from dptune.methods import (
     RandomStopping,
     Subset,
 )
-from dptune.methods import plan as plans
+from dptune.methods import stored as plans
 from dptune.methods._machinery import pricing
 from dptune.sealed import resume, run
 from dptune.spaces import Choice, Float, Space
@@ -56,7 +56,7 @@ class Toy:
 def priced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, float]]:
     """Every epsilon that is really computed, by its profile."""
     asked: list[tuple[Any, float]] = []
-    real = costs.larger_epsilon
+    real = _epsilon.larger_epsilon
 
     def counting(pair: Any, delta: float) -> float:
         asked.append((pair, delta))

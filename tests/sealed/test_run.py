@@ -25,7 +25,8 @@ from dptune.data import Dataset
 from dptune.errors import BudgetExceeded, Corrupt, DptuneError, InvalidInput, Stopped
 from dptune.executors import Processes, Result, Session, Task, Work
 from dptune.ledgers import Ledger
-from dptune.methods.plan import Plan, plan_from_json
+from dptune.methods.plan import Plan
+from dptune.methods.stored import plan_from_json
 from dptune.sealed import Release, Vault, load_release, read_vault, resume, run
 from dptune.sealed.run import job_of
 

@@ -11,16 +11,15 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import ClassVar, Self
 
 from dptune._validate import integer
+from dptune.accounting._checks import only_added_or_removed
 from dptune.accounting._steps import LowestProfile, power_of, stepped, tabled
-from dptune.accounting.combination import check_cost
-from dptune.accounting.cost import Cost, cost_from_json, fast_profile, lower_pair, profile
+from dptune.accounting.cost import Cost, check_cost, cost_from_json, fast_profile, lower_pair, profile
 from dptune.accounting.mechanisms import DiscreteGaussian, Gaussian, Gdp, Laplace
 from dptune.accounting.neighbours import (
     ADDED_OR_REMOVED,
     CLIENT_REPLACED,
     RECORD_REPLACED,
     Neighbours,
-    only_added_or_removed,
 )
 from dptune.accounting.profiles import LaplaceProfile, ProfilePair, gaussian_pair
 from dptune.errors import InvalidInput

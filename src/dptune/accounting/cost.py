@@ -20,13 +20,15 @@ import numpy as np
 from dptune._codec import register_family
 from dptune._typing import Array
 from dptune._validate import real
+from dptune.accounting._epsilon import certified, larger_epsilon
 from dptune.accounting._polygon import coarse_losses, outer_polygon, refine
 from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours, neighbours_from_text
-from dptune.accounting.profiles import ProfilePair, solve
+from dptune.accounting.profiles import ProfilePair
 from dptune.errors import InvalidInput
 
 __all__ = [
     "Cost",
+    "check_cost",
     "completed",
     "cost_from_json",
     "fast_profile",
@@ -52,6 +54,8 @@ class Cost(ABC):
         >>> cost = compose(Gaussian(2.0), Gaussian(2.0))
         >>> round(cost.epsilon(1e-5), 3), round(cost.delta(1.0), 4)
         (2.943, 0.0396)
+        >>> 0 <= cost.epsilon(1e-5) - cost.epsilon_lower(1e-5) < 1e-6
+        True
     """
 
     kind: ClassVar[str]
@@ -106,11 +110,6 @@ class Cost(ABC):
 
         Raises:
             InvalidInput: delta is not a number in (0, 1).
-
-        Example:
-            >>> from dptune.accounting import Gaussian
-            >>> round(Gaussian(2.0).epsilon(1e-5), 3)
-            1.993
         """
         return solved(self, _delta(delta))
 
@@ -125,11 +124,6 @@ class Cost(ABC):
 
         Raises:
             InvalidInput: epsilon is not a number from 0 on.
-
-        Example:
-            >>> from dptune.accounting import Gaussian
-            >>> round(Gaussian(2.0).delta(1.0), 5)
-            0.00683
         """
         e = np.array([real("epsilon", epsilon, 0)])
         pair = profile(self)
@@ -154,7 +148,7 @@ class Cost(ABC):
             >>> Gaussian(2.0).profile(np.array([0.0, 1.0])).round(4)
             array([0.1974, 0.0068])
         """
-        return _directed(profile(self), direction).delta(np.asarray(epsilon, dtype=float))
+        return profile(self).seen_from(direction).delta(np.asarray(epsilon, dtype=float))
 
     def roc(self, x: Array, direction: str = "remove") -> Array:
         """The ROC curve of the best attack: the largest power of a test, as an upper bound.
@@ -175,7 +169,7 @@ class Cost(ABC):
             >>> Gaussian(2.0).roc(np.array([0.01, 0.05])).round(3)
             array([0.034, 0.126])
         """
-        pair = _directed(fast_profile(self), direction)
+        pair = fast_profile(self).seen_from(direction)
         t = coarse_losses(pair)
         t = refine(t, np.ones(len(t) - 1), 2000)
         return outer_polygon(pair, t).roc(np.asarray(x, dtype=float))
@@ -191,16 +185,9 @@ class Cost(ABC):
 
         Raises:
             InvalidInput: delta is not a number in (0, 1).
-
-        Example:
-            >>> from dptune.accounting import Gaussian
-            >>> cost = Gaussian(2.0)
-            >>> 0 <= cost.epsilon(1e-5) - cost.epsilon_lower(1e-5) < 1e-6
-            True
         """
         level = _delta(delta)
-        pair = lower_pair(self, level)
-        found = max(solve(pair.remove, level, upward=False), solve(pair.add, level, upward=False))
+        found = certified(lower_pair(self, level), level)
         # Proven to be below the upper bound already (docs/theorems/roundoff.md); a belt.
         return min(found, self.epsilon(level)) if found > 0.0 else 0.0
 
@@ -213,31 +200,19 @@ class Cost(ABC):
         return {"cost": self.kind, "neighbours": str(self.neighbours), **self._fields()}
 
 
-def larger_epsilon(pair: ProfilePair, delta: float) -> float:
-    """The larger epsilon of the two directions; the second is refined only if its quick bound exceeds the first."""
-    if pair.symmetric:
-        return pair.remove.epsilon(delta)
-    quick = [one.quick_epsilon(delta) for one in (pair.remove, pair.add)]
-    if quick[0] is None or quick[1] is None:
-        return max(pair.remove.epsilon(delta), pair.add.epsilon(delta))
-    first, second = (pair.remove, pair.add) if quick[0] >= quick[1] else (pair.add, pair.remove)
-    found = first.epsilon(delta)
-    if min(quick[0], quick[1]) <= found or second.keeps(found, delta):
-        return found
-    return max(found, second.epsilon(delta))
+def check_cost(name: str, value: object) -> Cost:
+    """A value that must be a cost; InvalidInput names the argument if it is something else."""
+    if not isinstance(value, Cost):
+        raise InvalidInput(f"'{name}' must be a cost such as DpSgd(...) or select(...); got {value!r}.")
+    return value
 
 
 def _delta(delta: float) -> float:
+    """A delta, checked."""
     return real("delta", delta, 0, 1, low_open=True, high_open=True, hint="A common choice is 1e-5.")
 
 
-def _directed(pair: ProfilePair, direction: str) -> ProfilePair:
-    if direction not in ("remove", "add"):
-        raise InvalidInput(f"'direction' must be 'remove' or 'add'; got {direction!r}.")
-    return pair if direction == "remove" else pair.flip()
-
-
-# Profiles are built once for each description. The cache is keyed by the frozen description itself.
+# Built once for each description, by which the caches are keyed.
 
 
 @lru_cache(maxsize=96)
@@ -319,11 +294,6 @@ def completed(data: object) -> object:
     whole = {key: completed(value) for key, value in data.items()}
     kind = data.get("cost")
     return {"neighbours": str(ADDED_OR_REMOVED), **whole} if isinstance(kind, str) and kind in _KINDS else whole
-
-
-def is_free(cost: Cost) -> bool:
-    """Whether the cost is provably nothing."""
-    return math.isclose(cost.delta(0.0), 0.0, abs_tol=0.0)
 
 
 register_family(Cost, lambda cost: cost.describe(), cost_from_json)

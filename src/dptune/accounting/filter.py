@@ -19,7 +19,7 @@ import numpy as np
 from dptune._typing import Array
 from dptune._validate import real
 from dptune.accounting._charge_renyi import divergences
-from dptune.accounting.cost import Cost, fast_profile
+from dptune.accounting.cost import Cost, check_cost, fast_profile
 from dptune.errors import InvalidInput
 
 __all__ = ["Curve", "Filter", "curve_of", "renyi_curve"]
@@ -101,9 +101,7 @@ def renyi_curve(cost: Cost, orders: Sequence[float], cut: float = 1e-13) -> Curv
         >>> [round(value, 4) for value in curve.values]  # order / (2 sigma^2)
         [0.25, 0.5]
     """
-    if not isinstance(cost, Cost):
-        raise InvalidInput(f"'cost' must be a cost such as DpSgd(...) or select(...); got {cost!r}.")
-    return curve_of(cost, tuple(float(a) for a in orders), real("cut", cut, 1e-16, 1e-3))
+    return curve_of(check_cost("cost", cost), tuple(float(a) for a in orders), real("cut", cut, 1e-16, 1e-3))
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from typing import ClassVar, Self
 import numpy as np
 
 from dptune._validate import integer, real
+from dptune.accounting._checks import only_added_or_removed
 from dptune.accounting._pld import compose_pairs
 from dptune.accounting._subsampled import subsampled
 from dptune.accounting.atoms import pair_from_atoms
 from dptune.accounting.cost import Cost
-from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours, check_relation, only_added_or_removed
+from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours, check_relation
 from dptune.accounting.profiles import LaplaceProfile, ProfilePair, TableProfile, gaussian_pair
 
 __all__ = ["DiscreteGaussian", "DpSgd", "Gaussian", "Gdp", "Laplace", "PureDp"]
@@ -256,8 +257,7 @@ class DpSgd(_Leaf):
         sampling_rate: the probability that a record is in a batch: expected batch size over number of records.
         noise_multiplier: the standard deviation of the noise on a sum, relative to the clipping norm.
         steps: how many batches there are.
-        neighbours: one record added or removed; :func:`~dptune.accounting.replaced` and
-            :func:`~dptune.accounting.grouped` convert the whole.
+        neighbours: one record added or removed; ``replaced`` and ``grouped`` convert the whole.
 
     Raises:
         InvalidInput: a figure is outside of its range, or another relation was asked for.
@@ -281,16 +281,12 @@ class DpSgd(_Leaf):
         object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
         object.__setattr__(self, "steps", integer("steps", self.steps, 1, 10**7))
 
-    def _step(self, below: bool = False) -> ProfilePair:
-        return subsampled(gaussian_pair(1.0 / self.noise_multiplier, below), self.sampling_rate)
-
     def _built(self, below: bool) -> ProfilePair:
         mu = math.sqrt(self.steps) / self.noise_multiplier
         if self.sampling_rate == 1.0 and mu <= 20:
             return gaussian_pair(mu, below)
-        if self.steps == 1:
-            return self._step(below)
-        return compose_pairs([(self._step(below), self.steps)], upper=not below)
+        step = subsampled(gaussian_pair(1.0 / self.noise_multiplier, below), self.sampling_rate)
+        return step if self.steps == 1 else compose_pairs([(step, self.steps)], upper=not below)
 
     def _profile(self) -> ProfilePair:
         return self._built(below=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from dptune._codec import register_family
 from dptune._validate import integer
@@ -20,11 +19,8 @@ __all__ = [
     "CLIENT_REPLACED",
     "RECORD_REPLACED",
     "Neighbours",
-    "Related",
     "check_relation",
     "neighbours_from_text",
-    "only_added_or_removed",
-    "same_relation",
 ]
 
 _KNOWN = (("record", "added or removed"), ("record", "replaced"), ("client", "replaced"))
@@ -209,59 +205,3 @@ def neighbours_from_text(text: object) -> Neighbours:
 
 
 register_family(Neighbours, str, neighbours_from_text)
-
-
-class Related(Protocol):
-    """What is a guarantee about some neighbours, as every cost is."""
-
-    @property
-    def neighbours(self) -> Neighbours:
-        """Which data sets it compares."""
-
-
-def same_relation(operation: str, *costs: Related) -> Neighbours:
-    """The relation that all of these costs share.
-
-    Args:
-        operation: what is about to be done with them, for the refusal.
-        costs: at least one.
-
-    Returns:
-        The relation.
-
-    Raises:
-        InvalidInput: they are about different neighbours.
-
-    Example:
-        >>> from dptune.accounting import Gaussian, PureDp
-        >>> print(same_relation("compose", Gaussian(1.0), PureDp(0.5)))
-        one record added or removed
-    """
-    found = dict.fromkeys(cost.neighbours for cost in costs)
-    if len(found) > 1:
-        raise InvalidInput(
-            f"'{operation}' cannot mix neighbouring relations: got {' and '.join(f'{one!s}' for one in found)}. "
-            "Convert the costs to one relation first (replaced, grouped, within_client)."
-        )
-    return next(iter(found))
-
-
-def only_added_or_removed(operation: str, cost: Related, instead: str) -> None:
-    """Refuse a cost under a relation for which an operation has no theorem.
-
-    Args:
-        operation: what is about to be done with the cost, for the refusal.
-        cost: what it is to be done with.
-        instead: what to do.
-
-    Raises:
-        InvalidInput: the relation is not that of one record added or removed.
-
-    Example:
-        >>> from dptune.accounting import Gaussian
-        >>> only_added_or_removed("subsample", Gaussian(1.0), "convert later")
-    """
-    if cost.neighbours != ADDED_OR_REMOVED:
-        raise InvalidInput(
-            f"'{operation}' is proven for one record added or removed; got a cost for '{cost.neighbours}'. {instead}"
-        )

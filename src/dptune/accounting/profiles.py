@@ -16,6 +16,7 @@ from scipy.special import erfcx, log_ndtr, ndtr
 
 from dptune._typing import Array
 from dptune.accounting._directed import TINY, DirectedProfile, solve
+from dptune.errors import InvalidInput
 
 __all__ = [
     "TINY",
@@ -161,6 +162,7 @@ class ProfilePair:
 
     @property
     def symmetric(self) -> bool:
+        """Whether both directions are one profile."""
         return self.remove is self.add
 
     def delta(self, e: Array) -> Array:
@@ -176,8 +178,14 @@ class ProfilePair:
         return np.where(behind, back, ahead)
 
     def flip(self) -> ProfilePair:
-        """The same pair with the roles of the two data sets exchanged."""
+        """The pair with the roles of the two data sets exchanged."""
         return ProfilePair(self.add, self.remove)
+
+    def seen_from(self, direction: str) -> ProfilePair:
+        """The pair whose removal direction is the one asked for: "remove", or "add", which flips it."""
+        if direction not in ("remove", "add"):
+            raise InvalidInput(f"'direction' must be 'remove' or 'add'; got {direction!r}.")
+        return self if direction == "remove" else self.flip()
 
 
 def gaussian_pair(mu: float, below: bool = False) -> ProfilePair:

@@ -15,8 +15,8 @@ from functools import lru_cache
 import numpy as np
 
 from dptune._typing import Array
+from dptune.accounting._dots import grid_below
 from dptune.accounting._hull import HullProfile, hull_profile
-from dptune.accounting._pld import grid_below
 from dptune.accounting._polygon import attained_points
 from dptune.accounting._published import capped, own_profile
 from dptune.accounting.atoms import atoms_below
@@ -102,7 +102,7 @@ def selected_profile(pair: ProfilePair, runs: Runs, density: tuple[float, float]
 
 
 def tabulate(directed: DirectedProfile) -> TableProfile:
-    """The same upper bound as a table: values at knots, chords between them (sound: the truth is convex)."""
+    """An upper bound as a table: values at knots, chords between them (sound: the truth is convex)."""
     whole, directed = directed, own_profile(directed)
     hull = directed.hull if isinstance(directed, SelectedProfile) else directed
     end = max(directed.end, 1e-6)
@@ -119,11 +119,6 @@ def tabulate(directed: DirectedProfile) -> TableProfile:
         fine = np.concatenate([directed.programme(float(group[0])).delta(group) for group in groups])
         values = np.minimum(values, TableProfile(few, fine).delta(knots))
     return TableProfile(knots, capped(whole, knots, values))
-
-
-def _attained(pair: ProfilePair) -> tuple[Array, Array]:
-    """Points of a ROC curve below the pair's, for a pair that is exact or a lower bound."""
-    return attained_points(*grid_below(pair))
 
 
 def three_blocks(q: Array, p: Array, runs: Runs, e: float) -> float:
@@ -189,4 +184,5 @@ def certify(pair: ProfilePair, runs: Runs, delta: float, near: float) -> Certifi
 
 @lru_cache(maxsize=16)
 def roc_points(pair: ProfilePair) -> tuple[Array, Array]:
-    return _attained(pair)
+    """Points of a ROC curve below the pair's, for a pair that is exact or a lower bound."""
+    return attained_points(*grid_below(pair))

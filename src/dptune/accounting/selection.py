@@ -17,8 +17,8 @@ from dptune._validate import real
 from dptune.accounting._convex import joined
 from dptune.accounting._published import LeastProfile, PureProfile, RenyiProfile, ShiftedProfile, stopping_estimate
 from dptune.accounting._ratio import log_ratio
-from dptune.accounting.combination import Compose, Parallel, check_cost
-from dptune.accounting.cost import Cost, cost_from_json, fast_profile, lower_pair, profile
+from dptune.accounting.combination import Compose, Parallel
+from dptune.accounting.cost import Cost, check_cost, cost_from_json, fast_profile, lower_pair, profile
 from dptune.accounting.lines import RenyiLine
 from dptune.accounting.mechanisms import DpSgd
 from dptune.accounting.neighbours import Neighbours

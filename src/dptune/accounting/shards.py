@@ -27,18 +27,9 @@ __all__ = [
     "flip_rate",
     "permute_and_flip",
     "sparse_vector",
-    "utility_sensitivity",
 ]
 
 Number = int | float | Fraction
-
-
-def utility_sensitivity(shards: int, validation: int | None = None) -> float:
-    """The most one record moves a utility: 1/k, or max(1/k, 1/M) with M private validation records on the side."""
-    largest = 1.0 / integer("shards", shards, 1)
-    if validation is None:
-        return largest
-    return max(largest, 1.0 / integer("validation", validation, 1, hint="It is a public constant, not a count."))
 
 
 @dataclass(frozen=True)
@@ -59,6 +50,7 @@ class ElasticRounds:
         return max(0, math.floor((top - self.start) / self.granularity + 1e-9))
 
     def doublings(self, best: float = 1.0) -> int:
+        """How often the step doubles before it exceeds the steps that are left."""
         return (self.steps(best) + 1).bit_length() - 1
 
     def rounds(self, best: float = 1.0) -> int:
@@ -66,10 +58,6 @@ class ElasticRounds:
         m = self.doublings(best)
         rest = self.steps(best) + 1 - 2**m
         return int(2 * (m + rest.bit_count()) + 1)
-
-    def most_rounds(self) -> int:
-        """The largest T over all utilities: public, so noise may be set from it."""
-        return 4 * self.doublings() + 1
 
     def most_passes(self) -> int:
         """The most passes among noise-free rounds, and at least one."""

@@ -14,13 +14,14 @@ from typing import ClassVar, Self
 import numpy as np
 
 from dptune._validate import real
+from dptune.accounting._checks import only_added_or_removed
 from dptune.accounting._disjoint import disjoint_pair
-from dptune.accounting._pld import grid_below
+from dptune.accounting._dots import grid_below
+from dptune.accounting._epsilon import certified
 from dptune.accounting._subsampled import subsampled
-from dptune.accounting.combination import certified, check_cost
-from dptune.accounting.cost import Cost, cost_from_json, fast_profile, lower_pair, profile
+from dptune.accounting.cost import Cost, check_cost, cost_from_json, fast_profile, lower_pair, profile
 from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp
-from dptune.accounting.neighbours import Neighbours, only_added_or_removed
+from dptune.accounting.neighbours import Neighbours
 from dptune.accounting.profiles import ProfilePair
 from dptune.accounting.selected_profile import tabulate
 

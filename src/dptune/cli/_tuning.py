@@ -14,7 +14,7 @@ from dptune.accounting.runs import parse_runs
 from dptune.cli._job import Job, public_records, stated_records
 from dptune.errors import InvalidInput
 from dptune.methods import Budget, Method, Plan
-from dptune.methods.plan import method_named
+from dptune.methods.registry import method_named
 from dptune.methods.settings import Surroundings, method_from_settings
 from dptune.planner import choose
 from dptune.spaces import Choice, Float, Int, Space

@@ -13,8 +13,10 @@ from dptune.methods.budget import Budget
 from dptune.methods.execute import fit_trial
 from dptune.methods.lines import Line
 from dptune.methods.noisy_best import NoisyBest
-from dptune.methods.plan import Method, Plan, known_methods, method_named, plan_from_json
+from dptune.methods.plan import Method, Plan
 from dptune.methods.random_stopping import RandomStopping
+from dptune.methods.registry import known_methods, method_named
+from dptune.methods.stored import plan_from_json
 from dptune.methods.subset import Subset
 from dptune.methods.surrogate import register_rule
 from dptune.methods.threshold import Threshold, register_proposer

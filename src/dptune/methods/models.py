@@ -30,14 +30,14 @@ CLIENT_DEVIATION = 0.2  # of a client's local score from the utility
 
 @dataclass(frozen=True)
 class Rounds:
-    """One simulated run of elastic thresholds: who was chosen after every round (-1: nobody yet)."""
+    """One simulated run of elastic thresholds: who was chosen after every round (-1: nobody yet), what was spent."""
 
     chosen: list[int]
-    passes: int
     spent: float
 
     @property
     def final(self) -> int:
+        """Who was chosen in the end; -1 for nobody."""
         return self.chosen[-1] if self.chosen else -1
 
 
@@ -56,7 +56,7 @@ def elastic_rounds(
 
     An infinite budget and ``free_above_one=False`` give the paper's own, unbounded procedure.
     """
-    elastic, chosen, passes, spent = ElasticStep(start, granularity), -1, 0, 0.0
+    elastic, chosen, spent = ElasticStep(start, granularity), -1, 0.0
     one = above_threshold(1, 1)
     trace: list[int] = []
     while elastic.step and spent + 1.0 <= budget + 1e-9 and len(trace) < most:
@@ -68,9 +68,9 @@ def elastic_rounds(
             spent += float(one.failed if above is None else one.passed)
         elastic.answer(above is not None)
         if above is not None:
-            chosen, passes = above, passes + 1
+            chosen = above
         trace.append(chosen)
-    return Rounds(trace, passes, spent)
+    return Rounds(trace, spent)
 
 
 def sparse_choices(utilities: Array, k_budget: float, granularity: float, rng: np.random.Generator) -> int:

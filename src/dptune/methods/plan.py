@@ -14,15 +14,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dptune._codec import from_json, to_values
-from dptune.accounting import ADDED_OR_REMOVED, Cost, Runs
-from dptune.accounting.cost import completed
-from dptune.accounting.neighbours import neighbours_from_text
+from dptune._codec import to_values
+from dptune.accounting import Cost, Runs
 from dptune.errors import InvalidInput
 from dptune.methods.budget import Budget
+from dptune.methods.registry import register_method, register_plan
 from dptune.methods.trial import Params, Search
 from dptune.methods.validation import PrivateValidation
 from dptune.randomness import Randomness
@@ -32,14 +30,7 @@ from dptune.trainer import DeclaresCost
 if TYPE_CHECKING:
     from dptune.methods.comparison import Entry, Setting
 
-__all__ = ["ENTRY_POINTS", "Budget", "Method", "Plan", "known_methods", "method_named", "plan_from_json"]
-
-ENTRY_POINTS = "dptune.methods"
-"""The group of entry points by which an installed package offers methods: ``name = "package.module:Class"``."""
-
-_KINDS: dict[str, type[Plan]] = {}
-_METHODS: dict[str, type[Method]] = {}
-_EDITED = "it was edited, or made by another version. Plan again."
+__all__ = ["Budget", "Method", "Plan"]
 
 
 class Method(ABC):
@@ -64,7 +55,7 @@ class Method(ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "name" in cls.__dict__:
-            _register(_METHODS, cls.name, cls)
+            register_method(cls)
 
     place: ClassVar[int] = 100
     """Where tables of all methods list it: the smaller, the earlier."""
@@ -97,17 +88,6 @@ class Method(ABC):
         """
         del setting
         return ()
-
-
-def _register(known: dict[str, type[Any]], name: str, cls: type[Any]) -> None:
-    """Keep a class by its name; two methods of one name would read each other's plans."""
-    other = known.get(name, cls)
-    if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
-        raise InvalidInput(
-            f"{cls.__qualname__} calls itself {name!r}, as {other.__qualname__} of {other.__module__} does; give it "
-            "another name."
-        )
-    known[name] = cls
 
 
 @dataclass(frozen=True)
@@ -144,7 +124,7 @@ class Plan(ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "method" in cls.__dict__:
-            _register(_KINDS, cls.method, cls)
+            register_plan(cls)
 
     def __post_init__(self) -> None:
         if not _lies_in(self.space, self.default):
@@ -257,124 +237,8 @@ class Plan(ABC):
         }
 
     def to_json(self) -> str:
-        """The plan as text, which :func:`plan_from_json` reads."""
+        """The plan as text, which :func:`~dptune.methods.stored.plan_from_json` reads."""
         return json.dumps(self.describe(), sort_keys=True)
-
-
-def known_methods() -> tuple[str, ...]:
-    """The names of all methods that are loaded.
-
-    Returns:
-        The names, sorted.
-
-    Example:
-        >>> import dptune.methods
-        >>> "random-stopping" in known_methods()
-        True
-    """
-    return tuple(sorted(_METHODS))
-
-
-def method_named(name: str) -> type[Method]:
-    """The method of this name: one that is loaded, or one that an installed package offers by an entry point.
-
-    Args:
-        name: as in ``known_methods()``, or the name of an entry point of the group ``dptune.methods``.
-
-    Returns:
-        The class.
-
-    Raises:
-        InvalidInput: there is no such method, or its package cannot be imported.
-
-    Example:
-        >>> import dptune.methods
-        >>> method_named("noisy-best").__name__
-        'NoisyBest'
-    """
-    if name not in _METHODS:
-        _load_offered(name)
-    if name not in _METHODS:
-        raise InvalidInput(f"Unknown method {name!r}; known: {', '.join(known_methods())}.")
-    return _METHODS[name]
-
-
-def _load_offered(name: str) -> None:
-    """Import what an installed package offers under this name, if any does."""
-    for offered in metadata.entry_points(group=ENTRY_POINTS, name=name):
-        try:
-            offered.load()
-        except Exception as error:
-            raise InvalidInput(
-                f"The method {name!r} is offered by {offered.value!r}, which cannot be imported ({error}); mend or "
-                "remove that package."
-            ) from None
-
-
-def plan_from_json(data: str | Mapping[str, Any]) -> Plan:
-    """Read a plan that :meth:`Plan.to_json` wrote, and derive again all that it says.
-
-    Args:
-        data: the text, or the parsed object.
-
-    Returns:
-        An equal plan.
-
-    Raises:
-        InvalidInput: it is not a plan, or it says anything that its settings do not give: it was edited, or made by
-            another version.
-
-    Example:
-        >>> import dptune as dpt
-        >>> train = dpt.trainer(cost=dpt.Gaussian(10.0))(lambda params, data, rng: (None, 0.0))
-        >>> plan = dpt.RandomStopping(dpt.Space.of([{"layers": 1}]), dpt.Geometric(10)).plan(dpt.Budget(1, 1e-5), train)
-        >>> plan_from_json(plan.to_json()) == plan
-        True
-        >>> edited = plan.to_json().replace('"expected_runs": 10.0', '"expected_runs": 2.0')
-        >>> plan_from_json(edited)  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        dptune.errors.InvalidInput: The plan's 'expected_runs' is not what its settings give: it was edited, ...
-    """
-    try:
-        stored = _completed(json.loads(data) if isinstance(data, str) else dict(data))
-        method, settings = str(stored["method"]), dict(stored["settings"])
-        relation = neighbours_from_text(stored["neighbours"])
-        budget, default = Budget(stored["epsilon"], stored["delta"], relation), dict(stored["default"])
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InvalidInput):
-            raise
-        raise InvalidInput(f"Not a plan: {error}. Write it with Plan.to_json().") from None
-    if method not in _KINDS:
-        _load_offered(method)
-    if method not in _KINDS:
-        raise InvalidInput(
-            f"Unknown method {method!r} in the plan; known: {', '.join(known_methods())}. Import the module of a "
-            "method of your own first."
-        )
-    fields = {**settings, "budget": to_values(budget), "default": default}
-    plan = from_json(fields, _KINDS[method], "a plan with the settings of its method")
-    _compare(plan, stored)
-    return plan
-
-
-def _completed(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored plan with its relation; those of older versions, which do not say it, are about single records."""
-    whole = completed(stored)
-    return {"neighbours": str(ADDED_OR_REMOVED), **whole} if isinstance(whole, dict) else dict(stored)
-
-
-def _compare(plan: Plan, stored: Mapping[str, Any]) -> None:
-    """Refuse a stored plan that says anything but what its settings give."""
-    derived = json.loads(plan.to_json())
-    if derived["guaranteed"] and stored.get("cost") != derived["cost"]:
-        stated = from_json(stored.get("cost", {}), Cost, "a cost").epsilon(plan.budget.delta)  # type: ignore[type-abstract] # a family
-        raise InvalidInput(
-            f"The plan states a cost of epsilon {stated:.6g}, but its settings cost {plan.price():.6g} at delta "
-            f"{plan.budget.delta:g}: {_EDITED}"
-        )
-    wrong = [name for name in {**derived, **stored} if name not in stored or derived.get(name) != stored[name]]
-    if wrong:
-        raise InvalidInput(f"The plan's {wrong[0]!r} is not what its settings give: {_EDITED}")
 
 
 def _lies_in(space: Domain, params: Params) -> bool:

@@ -16,7 +16,8 @@ from typing import Any
 from dptune.accounting.runs import parse_runs
 from dptune.errors import InvalidInput
 from dptune.methods.lines import Line
-from dptune.methods.plan import Method, known_methods, method_named
+from dptune.methods.plan import Method
+from dptune.methods.registry import known_methods, method_named
 from dptune.methods.validation import PrivateValidation
 from dptune.spaces import Domain, Space
 
@@ -61,7 +62,7 @@ def method_from_settings(kind: type[Method], settings: Mapping[str, Any], job: S
     """A method with these settings.
 
     Args:
-        kind: the method's class; :func:`~dptune.methods.plan.method_named` finds it.
+        kind: the method's class; :func:`~dptune.methods.registry.method_named` finds it.
         settings: by the names of its fields; ``grid`` (points of a list of candidates) and ``inner`` (the name of the
             method that this one is made of) are settings, too.
         job: what the rest of the job gives.

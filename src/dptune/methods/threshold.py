@@ -7,10 +7,8 @@ refunded; if nothing passed, the public default is used. NoisyBest is better whe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, ClassVar
 
 from dptune._validate import integer, real
@@ -18,12 +16,9 @@ from dptune.accounting import Cost
 from dptune.accounting.shards import (
     ElasticRounds,
     ElasticStep,
-    above_threshold,
-    beyond,
-    filtered_rounds,
-    sparse_vector,
 )
 from dptune.errors import InvalidInput
+from dptune.methods._machinery.gate import Gate, Rounds
 from dptune.methods._machinery.search import Outcomes
 from dptune.methods._machinery.shards import ChoicePlan, Choosing, check_candidates
 from dptune.methods.budget import Budget
@@ -34,13 +29,13 @@ from dptune.methods.noisy_best import SHARD_ASSUMPTIONS, ShardSearch
 from dptune.methods.parts import Shard
 from dptune.methods.plan import Method
 from dptune.methods.trial import Outcome, Params, Search, Selection, Trial
-from dptune.methods.utilities import UNIT, total_utility
+from dptune.methods.utilities import total_utility
 from dptune.methods.validation import PrivateValidation, validation_of
 from dptune.randomness import Randomness
 from dptune.spaces import Candidates
 from dptune.trainer import DeclaresCost
 
-__all__ = ["Threshold", "ThresholdPlan", "register_proposer"]
+__all__ = ["Gate", "Rounds", "Threshold", "ThresholdPlan", "register_proposer"]
 
 # What was offered so far, and which of it passed (None: nothing did) -> the next candidates; none to stop.
 Proposer = Callable[[list[tuple[list[Params], int | None]]], list[Params]]
@@ -64,38 +59,6 @@ def register_proposer(name: str, proposer: Proposer) -> None:
         >>> register_proposer("smallest-first", smallest_first)
     """
     _PROPOSERS[name] = proposer
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """How thresholds rise, and what every comparison may cost: public arithmetic.
-
-    Args:
-        epsilon: the pure epsilon of all comparisons together, charged whole.
-        granularity: thresholds move in multiples of this.
-        start: the first threshold's base.
-        variant: "rounds" (the paper's, filtered) or "sparse" (one sparse vector).
-        per_round: the epsilon of one round that passes.
-        passes: how many answers above a threshold one sparse vector may give.
-    """
-
-    epsilon: float
-    granularity: float
-    start: float
-    variant: str
-    per_round: float
-    passes: int
-
-    def __post_init__(self) -> None:
-        if self.variant not in ("rounds", "sparse"):
-            raise InvalidInput(f"'variant' must be 'rounds' or 'sparse'; got {self.variant!r}.")
-
-    @property
-    def cost(self) -> Cost:
-        """What the choice costs, whatever passed."""
-        if self.variant == "rounds":
-            return filtered_rounds(self.epsilon)
-        return sparse_vector(self.epsilon, 1.0, self.passes).cost
 
 
 @dataclass(frozen=True)
@@ -237,57 +200,6 @@ class Threshold(Method):
                 budget, default, parts, final, rounds, self.batch, self.proposer
             ),
         )
-
-
-class Gate:
-    """Noisy comparisons with thresholds, until the budget is used; the bits that it takes are its noise."""
-
-    def __init__(self, rounds: Rounds, parts: int, sensitivity: int, bits: Bits) -> None:
-        self._bits, self._shards = bits, parts
-        self._sparse = rounds.variant == "sparse"
-        self._left = Fraction(rounds.epsilon)
-        self._passes = rounds.passes
-        if self._sparse:
-            vector = sparse_vector(rounds.epsilon, sensitivity, self._passes)
-            self._query = _rounded(vector.query_scale)
-            self._shift = bits.discrete_laplace(_rounded(vector.threshold_scale))
-        else:
-            self._round = above_threshold(rounds.per_round, sensitivity)
-            self._query, self._threshold = _rounded(self._round.query_scale), _rounded(self._round.threshold_scale)
-
-    @property
-    def open(self) -> bool:
-        """Whether one more round, passed at worst, fits."""
-        return self._passes > 0 if self._sparse else self._round.passed <= self._left
-
-    def first_above(self, utilities: list[int], proposal: float) -> int | None:
-        """The first candidate whose noisy utility reaches the noisy threshold; charges for the answer.
-
-        Args:
-            utilities: sums of rounded scores.
-            proposal: the threshold, as an average score.
-
-        Returns:
-            The candidate's index; None if none reaches it.
-        """
-        if beyond(proposal):
-            return None  # public, free
-        level = math.floor(proposal * self._shards * UNIT)
-        level += self._shift if self._sparse else self._bits.discrete_laplace(self._threshold)
-        for index, utility in enumerate(utilities):
-            if utility + self._bits.discrete_laplace(self._query) >= level:
-                self._passes -= 1
-                if not self._sparse:
-                    self._left -= self._round.passed
-                return index
-        if not self._sparse:
-            self._left -= self._round.failed
-        return None
-
-
-def _rounded(scale: Fraction) -> Fraction:
-    """A scale with a short denominator, never smaller: scales are in units of 2^-20 of a score, so this is nothing."""
-    return Fraction(math.ceil(scale))
 
 
 class ThresholdSearch(ShardSearch):

@@ -18,7 +18,8 @@ from dptune.accounting import Cost
 from dptune.errors import Corrupt, DptuneError, InvalidInput
 from dptune.ledgers import ledger_key
 from dptune.methods.lines import check_comparable
-from dptune.methods.plan import Plan, plan_from_json
+from dptune.methods.plan import Plan
+from dptune.methods.stored import plan_from_json
 from dptune.methods.trial import Trial
 from dptune.methods.validation import validation_of
 from dptune.randomness import Randomness

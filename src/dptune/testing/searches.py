@@ -12,7 +12,8 @@ from typing import TypeVar
 from dptune.methods.budget import Budget
 from dptune.methods.drive import Score, drive
 from dptune.methods.execute import fit_trial
-from dptune.methods.plan import Method, Plan, plan_from_json
+from dptune.methods.plan import Method, Plan
+from dptune.methods.stored import plan_from_json
 from dptune.methods.trial import Selection, Trial, trial_from_json
 from dptune.randomness import Randomness
 from dptune.trainer import DeclaresCost, Trainer
