@@ -38,7 +38,7 @@ def _values(cells: Cells) -> Sequence[Any]:
 
 def _number(value: Any) -> float:
     try:
-        return float(value)
+        return float(value.real if isinstance(value, complex) and value.imag == 0 else value)
     except OverflowError:  # a whole number beyond all floats
         return math.inf if value > 0 else -math.inf
     except Exception:  # dates, words, anything

@@ -216,6 +216,8 @@ def plain_text(value: object) -> str:
         return value.strip()
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, complex) and value.imag == 0:  # one complex number makes a whole column of them
+        value = value.real
     if isinstance(value, float) and math.isfinite(value) and value == math.floor(value):
         return str(int(value))
     return str(value).strip()

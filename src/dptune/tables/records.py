@@ -78,9 +78,20 @@ def read_table(source: Any, schema: Schema, *, name: str | None = None, public: 
     if not features:
         raise InvalidInput(f"{_called(source)} holds no rows.")
     title = name or (Path(source).stem if isinstance(source, str | Path) else "data")
-    x, y = np.concatenate(features), np.concatenate(labels)
+    x, y = _joined(features), np.concatenate(labels)
     data = Dataset(x, y, len(schema.target.classes), title, public, feature_range=(-1.0, 1.0))
     return Records(data, encoder, dict(repairs))
+
+
+def _joined(parts: list[Floats]) -> Floats:
+    """The parts as one array; each is let go when it is copied, so that the records are not in memory twice."""
+    whole = np.empty((sum(map(len, parts)), parts[0].shape[1]), parts[0].dtype)
+    end = len(whole)
+    while parts:
+        part = parts.pop()
+        whole[end - len(part) : end] = part
+        end -= len(part)
+    return whole
 
 
 def _called(source: object) -> str:
