@@ -53,7 +53,7 @@ $(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt $(KERNELS)
 
 $(VENV)/.dev: $(VENV)/.core
 	$(PIP) torch
-	$(PIP) -e ".[dev,torch,ray,flower,report]"
+	$(PIP) -e ".[dev,torch,ray,flower,report,tables]"
 	@touch $@
 
 clean:

@@ -34,6 +34,7 @@ ROOMS = [
     "randomness",
     "sealed",
     "spaces",
+    "tables",
     "testing.searches",
     "testing.trainers",
     "trainer",

@@ -20,6 +20,7 @@ COMMANDS = {
     "price": "Price a tuning plan: one run, the whole, a certificate from below, and the literature.",
     "plan": "Find the smallest noise multiplier whose total cost stays within (epsilon, delta).",
     "compare": "Show, at one budget, what each method needs and how likely it is to try or choose one of the best 5 %.",
+    "schema": "The public schema of a table: draft one from the names of its columns.",
     "tune": "Tune on private data within (epsilon, delta) and release the winner, the model and the statement.",
     "resume": "Finish a run that was cut off: same trials, same randomness, no second charge.",
     "vote": "Choose one configuration by a private vote of simulated clients.",

@@ -1,0 +1,175 @@
+"""Drafts of schemas: from the names of columns alone, or filled in from public records of the same kind.
+
+A draft of private records reads their header (of a Parquet file: and the declared types) and nothing else; what people
+must decide is marked with FILL IN. Only records that the caller declares public are counted and looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dptune.errors import InvalidInput
+from dptune.tables._cells import numbers, texts
+from dptune.tables.columns import Category, Column, Number, Target, Text
+from dptune.tables.schema import VERSION, CsvFormat, Schema
+from dptune.tables.schema_files import UNFILLED, column_lines, toml_key, toml_value
+from dptune.tables.sources import batches, is_frame, names_of, table_kind
+
+__all__ = ["draft", "infer"]
+
+_MOST_CATEGORIES = 200
+_MOST_CLASSES = 100
+_WORDS_WIDTH = 256
+_FILL = "  # FILL IN: "
+_HEAD = """\
+# What is public about these records. Decide it without looking at them: nothing here may be counted or read off.
+# Fill in every line that says FILL IN; see docs/tables.md.
+"""
+
+
+def draft(source: Any, *, target: str | None = None, from_public: Any = None, csv: CsvFormat | None = None) -> str:
+    """The text of a schema file to be filled in, from the names of a table's columns alone.
+
+    Args:
+        source: The path of a CSV or Parquet file, or a DataFrame. Of a CSV file only the first line is read, of a
+            Parquet file the declared types too.
+        target: The name of the column to predict, if it is known.
+        from_public: A table of the same kind that anybody may see; ranges and values are read off it.
+        csv: How the CSV file is written.
+
+    Returns:
+        The text; lines that people must decide are marked with FILL IN.
+
+    Raises:
+        InvalidInput: If there is no header, it has a column twice, or no column is called like the target.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from dptune.tables import draft
+        >>> _ = Path("icu.csv").write_text("age,ill\\n80,yes\\n")
+        >>> print(draft("icu.csv", target="ill").splitlines()[-1])
+        classes = []  # FILL IN: all classes that may occur, for example ["no", "yes"]
+    """
+    form = csv or CsvFormat()
+    names = _distinct_names(source, form)
+    if target is not None and target not in names:
+        raise InvalidInput(f"There is no column {target!r} to predict; the header has {', '.join(names[:20])}.")
+    known = {} if from_public is None else _observed(from_public, target, form)
+    declared = _declared(source)
+    lines = [f"version = {VERSION}", f"records = 0{_FILL}about how many there are, a public figure", 'unit = "row"', ""]
+    lines += ["[csv]", f"delimiter = {toml_value(form.delimiter)}"]
+    for name in names:
+        if name in known:
+            lines += column_lines(known[name])
+        else:
+            lines += ["", f"[columns.{toml_key(name)}]", *_unfilled(declared.get(name), name == target)]
+    if target is None:
+        lines += ["", '# FILL IN: one of the columns is what a model predicts: kind = "target" with its classes.']
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+def infer(source: Any, *, target: str, csv: CsvFormat | None = None) -> Schema:
+    """The whole schema of a table that anybody may see, read off its records.
+
+    Args:
+        source: The path of a CSV or Parquet file, or a DataFrame, of public records.
+        target: The name of the column to predict.
+        csv: How the CSV file is written.
+
+    Returns:
+        A schema that fits these records.
+
+    Raises:
+        InvalidInput: If no column is called like the target, or it has too few or too many classes.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from dptune.tables import infer
+        >>> _ = Path("toy.csv").write_text("age,ill\\n80,yes\\n20,no\\n")
+        >>> infer("toy.csv", target="ill").columns[0]
+        Number(name='age', low=20.0, high=80.0, missing=50.0, scale='linear')
+    """
+    form = csv or CsvFormat()
+    names = _distinct_names(source, form)
+    if target not in names:
+        raise InvalidInput(f"There is no column {target!r} to predict; the table has {', '.join(names[:20])}.")
+    columns = _observed(source, target, form)
+    records = sum(batch.size for batch in batches(source, _reading(names, form), labelled=False))
+    return Schema(max(1, records), tuple(columns.values()), csv=form)
+
+
+def _distinct_names(source: Any, form: CsvFormat) -> list[str]:
+    names = names_of(source, form)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidInput(f"The header has the column {twice!r} twice; rename one.")
+    if any(_is_number(name) for name in names):  # not quoted: it is perhaps the first record
+        raise InvalidInput("The first line holds a number where names of columns should be; put a header there.")
+    return names
+
+
+def _is_number(name: str) -> bool:
+    return not math.isnan(float(numbers([name])[0]))
+
+
+def _declared(source: Any) -> dict[str, str]:
+    """The kinds that a Parquet file declares; nothing for others."""
+    if is_frame(source) or table_kind(Path(str(source))) != "parquet":
+        return {}
+    from dptune.tables.parquet_files import parquet_types  # noqa: PLC0415 - optional dependency
+
+    return dict(parquet_types(Path(str(source))))
+
+
+def _unfilled(declared: str | None, target: bool) -> list[str]:
+    if target:
+        return ['kind = "target"', f'classes = []{_FILL}all classes that may occur, for example ["no", "yes"]']
+    if declared == "number":
+        return ['kind = "number"', f"range = []{_FILL}[lowest, highest], decided without looking"]
+    if declared == "truth":
+        return ['kind = "category"', 'values = ["false", "true"]']
+    if declared == "text":
+        return ['kind = "category"', f'values = []{_FILL}those that may occur; or kind = "text", width = 256']
+    return [
+        f'kind = "{UNFILLED}"{_FILL}number | category | text | target | ignore',
+        "# number: range = [lowest, highest]   category: values = [...]   text: width = 256   target: classes = [...]",
+    ]
+
+
+def _reading(names: Sequence[str], form: CsvFormat) -> Schema:
+    """A schema by which every column is read as it is."""
+    beside = Target("\0", ("0", "1"))  # no column is called so
+    return Schema(1, (*(Text(name, 2) for name in names), beside), csv=form)
+
+
+def _observed(public: Any, target: str | None, form: CsvFormat) -> dict[str, Column]:
+    """What public records show of each column."""
+    names = _distinct_names(public, form)
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for batch in batches(public, _reading(names, form), labelled=False):
+        for name in names:
+            found[name] += texts(batch.cells[name])
+    return {name: _column(name, cells, name == target) for name, cells in found.items()}
+
+
+def _column(name: str, cells: list[str], target: bool) -> Column:
+    given = [cell for cell in cells if cell]
+    values = sorted(set(given))
+    if target:
+        if len(values) > _MOST_CLASSES:
+            raise InvalidInput(
+                f"The target {name!r} has {len(values):,} values, too many classes; regression is not supported yet."
+            )
+        return Target(name, tuple(values))
+    as_numbers = numbers(given)
+    if given and not np.isnan(as_numbers).any():
+        low, high = float(as_numbers.min()), float(as_numbers.max())
+        return Number(name, low, high if high > low else low + 1.0, float(np.median(as_numbers)))
+    if 0 < len(values) <= _MOST_CATEGORIES:
+        return Category(name, tuple(values))
+    return Text(name, _WORDS_WIDTH)

@@ -1,0 +1,182 @@
+"""Every kind of table as batches of cells: paths, DataFrames, arrays, pairs (X, y), lists of mappings.
+
+What kind a source is, its columns and their declared types are public. Nothing here looks at a cell.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dptune.errors import InvalidInput
+from dptune.tables._batches import Batch, check_names, wanted_names
+from dptune.tables._cells import Cells
+from dptune.tables.csv_files import csv_batches, csv_names
+from dptune.tables.schema import CsvFormat, Schema
+
+__all__ = ["batches", "is_frame", "is_sparse", "is_table", "names_of", "table_kind"]
+
+_ROWS = 1 << 16
+_CSV = (".csv", ".tsv", ".txt", ".data")
+_PARQUET = (".parquet", ".pq")
+
+
+def table_kind(path: Path) -> str | None:
+    """What a path is by its ending, which is public: "csv", "parquet", "npz", or None for something else."""
+    ending = path.suffix.lower()
+    return "csv" if ending in _CSV else "parquet" if ending in _PARQUET else "npz" if ending == ".npz" else None
+
+
+def is_frame(source: object) -> bool:
+    """Whether this is a pandas DataFrame; pandas is not loaded for the question."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(source, pandas.DataFrame)
+
+
+def is_sparse(source: object) -> bool:
+    """Whether this is a scipy sparse matrix or array; scipy is not loaded for the question."""
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and bool(sparse.issparse(source))
+
+
+def is_table(source: object) -> bool:
+    """Whether this is a path or a DataFrame, whose columns have names."""
+    return isinstance(source, str | Path) or is_frame(source)
+
+
+def names_of(source: object, form: CsvFormat | None = None) -> list[str]:
+    """The names of a table's columns."""
+    if is_frame(source):
+        return [str(name) for name in source.columns]  # type: ignore[attr-defined] # a DataFrame
+    path = _file(source)
+    if table_kind(path) == "parquet":
+        from dptune.tables.parquet_files import parquet_names  # noqa: PLC0415 - optional dependency
+
+        return parquet_names(path)
+    return csv_names(path, form or CsvFormat())
+
+
+def batches(source: Any, schema: Schema, *, labelled: bool) -> Iterator[Batch]:
+    """The rows of a table, in batches.
+
+    Args:
+        source: The table.
+        schema: Its public schema.
+        labelled: Whether the target is read, and so must be there.
+
+    Raises:
+        InvalidInput: If the source is of no known kind, or its columns are not the schema's.
+    """
+    if isinstance(source, str | Path):
+        yield from _path_batches(_file(source), schema, labelled)
+    elif is_frame(source):
+        yield from _frame_batches(source, schema, labelled)
+    elif labelled:
+        yield from _pair_batches(source, schema)
+    else:
+        yield from _row_batches(source, None, schema)
+
+
+def _file(source: object) -> Path:
+    path = Path(str(source))
+    if path.is_dir():
+        raise InvalidInput(f"{path} is a folder; give one CSV or Parquet file.")
+    return path
+
+
+def _path_batches(path: Path, schema: Schema, labelled: bool) -> Iterator[Batch]:
+    kind = table_kind(path)
+    if kind == "parquet":
+        from dptune.tables.parquet_files import parquet_batches  # noqa: PLC0415 - optional dependency
+
+        yield from parquet_batches(path, schema, labelled=labelled)
+    elif kind == "npz":
+        from dptune.tables.arrays import read_npz  # noqa: PLC0415 - one kind needs it
+
+        x, y = read_npz(path)
+        yield from _pair_batches((x, y), schema) if labelled else _row_batches(x, None, schema)
+    else:
+        yield from csv_batches(path, schema, labelled=labelled)
+
+
+def _frame_batches(frame: Any, schema: Schema, labelled: bool, given: Cells | None = None) -> Iterator[Batch]:
+    """A DataFrame, by its names; ``given`` is a target that stands beside it."""
+    names = [str(name) for name in frame.columns]
+    check_names(names, schema, "The DataFrame", labelled)
+    columns = [(name, names.index(name)) for name in wanted_names(schema, labelled)]
+    for start in range(0, len(frame), _ROWS):
+        part = frame.iloc[start : start + _ROWS]
+        cells: dict[str, Cells] = {name: _series(part.iloc[:, place]) for name, place in columns}
+        if given is not None:
+            cells[schema.target.name] = given[start : start + _ROWS]
+        yield Batch(len(part), cells)
+
+
+def _series(series: Any) -> Cells:
+    """The cells of a column: an array where its type is a plain number, single values otherwise."""
+    kind = getattr(series.dtype, "kind", "O")
+    if isinstance(series.dtype, np.dtype) and kind in "fiub":
+        array: np.ndarray[Any, Any] = series.to_numpy()
+        return array
+    values: list[Any] = series.tolist()
+    return values
+
+
+def _pair_batches(source: Any, schema: Schema) -> Iterator[Batch]:
+    if not isinstance(source, tuple) or len(source) != 2:
+        raise InvalidInput(
+            f"A table is the path of a CSV or Parquet file, a DataFrame, or a pair (X, y); got {type(source).__name__}."
+        )
+    x, y = source
+    labels: Cells = y if isinstance(y, np.ndarray) else y.tolist() if hasattr(y, "tolist") else list(y)
+    if isinstance(labels, np.ndarray) and labels.ndim != 1:
+        raise InvalidInput("'y' must hold one label per record, in one dimension.")
+    if len(labels) != (x.shape[0] if hasattr(x, "shape") else len(x)):
+        raise InvalidInput("'y' must hold one label per record: as many entries as 'X' has rows.")
+    if is_frame(x):
+        yield from _frame_batches(x, schema, False, labels)
+    else:
+        yield from _row_batches(x, labels, schema)
+
+
+def _row_batches(x: Any, y: Cells | None, schema: Schema) -> Iterator[Batch]:
+    """Rows whose cells are the schema's features in order: an array, or a list of lists or of mappings."""
+    names = [column.name for column in schema.features]
+    rows = x.tocsr() if is_sparse(x) else x
+    if not isinstance(rows, list):
+        _check_array(rows, len(names))
+    for start in range(0, len(x) if isinstance(x, list) else x.shape[0], _ROWS):
+        part = rows[start : start + _ROWS]
+        part = part.toarray() if is_sparse(part) else part
+        if isinstance(part, list):
+            columns: list[Any] = list(zip(*(_listed(row, names) for row in part), strict=True))
+        else:
+            columns = [part[:, place] for place in range(len(names))]
+        cells: dict[str, Cells] = dict(zip(names, columns, strict=True))
+        if y is not None:
+            cells[schema.target.name] = y[start : start + _ROWS]
+        yield Batch(len(part), cells)
+
+
+def _check_array(x: Any, width: int) -> None:
+    if not hasattr(x, "shape") or not hasattr(x, "dtype") or len(x.shape) != 2 or x.shape[1] != width:
+        got = getattr(x, "shape", type(x).__name__)
+        raise InvalidInput(
+            f"Rows are the path of a CSV or Parquet file, a DataFrame, a list, or an array with the schema's {width} "
+            f"feature columns; got {got}."
+        )
+    if x.dtype.kind not in "fiubOUS":
+        raise InvalidInput(f"The rows must be numbers, texts or objects; got an array of {x.dtype}.")
+
+
+def _listed(row: object, names: list[str]) -> Sequence[Any]:
+    """The cells of one row of a list; all are missing where it has another length."""
+    if isinstance(row, Mapping):
+        return [row.get(name) for name in names]
+    if isinstance(row, list | tuple) and len(row) == len(names):
+        return row
+    return (None,) * len(names)
