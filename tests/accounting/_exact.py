@@ -304,14 +304,17 @@ def ranked_profile(p: Array, q: Array, law: Law, a: Array, ranks: NDArray[np.int
 def best_path(p: Array, q: Array, law: Law, e: Array) -> Array:
     """Best interleaving of high ratios (ranked upward) with low ratios (ranked downward), each part whole.
 
-    A lower bound on the worst score, whatever the library believes: every path is one order of the parts.
+    A lower bound on the worst score, whatever the library believes: every path is one order of the parts. Summed in
+    extended precision where the machine has it: hundreds of parts, each a difference of steep powers, would lose more
+    than the tests allow.
     """
+    p, q = p.astype(np.longdouble), q.astype(np.longdouble)
     with np.errstate(divide="ignore"):
         order = np.argsort(-np.where(q > 0, p / np.where(q > 0, q, 1.0), np.inf), kind="stable")
     up = np.minimum(np.append(0.0, np.cumsum(p[order])), 1.0)
     across = np.minimum(np.append(0.0, np.cumsum(q[order])), 1.0)
-    n, a = len(p), np.exp(e)[:, None]
-    value = np.zeros((len(e), n + 1))  # parts r.. y-1 are ranked so far; here y varies and r falls
+    n, a = len(p), np.exp(e.astype(np.longdouble))[:, None]
+    value = np.zeros((len(e), n + 1), np.longdouble)  # parts r.. y-1 are ranked so far; here y varies and r falls
     for r in range(n - 1, -1, -1):
         y = np.arange(r + 1, n + 1)
         gain_p = law.step(up[y] - up[r], np.minimum(p[order[r]], up[y] - up[r]))
@@ -320,7 +323,7 @@ def best_path(p: Array, q: Array, law: Law, e: Array) -> Array:
         row = np.zeros_like(value)
         row[:, r + 1 :] = step
         value = np.maximum.accumulate(np.maximum(row, 0.0), axis=1)
-    return np.asarray(value.max(axis=1)) + default(law, e)
+    return np.asarray(value.max(axis=1) + default(law, e), dtype=np.float64)
 
 
 def root(profile: Callable[[Array], Array], delta: float, high: float = 60.0, rounds: int = 7) -> float:
