@@ -56,6 +56,7 @@ def _answered(total: Array, e: Array, upper: bool) -> Array:
 
 
 def _all_losses(pair: ProfilePair) -> Array:
+    """Losses of a pair at which its profile is looked at: the kinks of two short tables, else an even grid."""
     ahead, back = pair.remove, pair.add
     if isinstance(ahead, TableProfile) and isinstance(back, TableProfile):
         total = len(ahead.losses) + len(back.losses)

@@ -50,7 +50,7 @@ class Pld:
 
 
 def even(step: float, count: int) -> Array:
-    """0, step, 2 step, ..."""
+    """The losses 0, step, 2 step, ...: as many as asked for."""
     return step * np.arange(count, dtype=np.float64)
 
 

@@ -41,6 +41,7 @@ class SteppedProfile(DirectedProfile):
         return np.concatenate(parts).reshape(e.shape) if parts else e.copy()
 
     def _least(self, e: Array) -> Array:
+        """The least bound at each loss over the ways to split it between the two steps."""
         low = np.maximum(-self.first.add.end, e - self.second.remove.end)
         high = np.minimum(self.first.remove.end, e + self.second.add.end)
         # Where one step can explain no more, the rest is the other's.
@@ -126,7 +127,7 @@ def table(directed: DirectedProfile) -> TableProfile:
 
 
 def tabled(pair: ProfilePair) -> ProfilePair:
-    """Both directions as tables."""
+    """The pair with both directions as tables."""
     remove = table(pair.remove)
     return ProfilePair(remove, remove if pair.symmetric else table(pair.add))
 

@@ -87,7 +87,7 @@ class Cost(ABC):
     @classmethod
     @abstractmethod
     def _from_fields(cls, fields: dict[str, object]) -> Cost:
-        """The inverse of ``_fields``."""
+        """A cost from the JSON fields that ``_fields`` gave."""
 
     def _fast_profile(self) -> ProfilePair:
         """The upper profile in a form that is cheap to evaluate at many losses."""
@@ -208,7 +208,7 @@ def check_cost(name: str, value: object) -> Cost:
 
 
 def _delta(delta: float) -> float:
-    """A delta, checked."""
+    """A delta that a user asked about, checked."""
     return real("delta", delta, 0, 1, low_open=True, high_open=True, hint="A common choice is 1e-5.")
 
 

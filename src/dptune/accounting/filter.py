@@ -49,7 +49,7 @@ class Curve:
     infinite: float
 
     def __add__(self, other: Curve) -> Curve:
-        """The sum, rounded up."""
+        """The curve of both charges together, rounded up."""
         pairs = zip(self.values, other.values, strict=True)
         return Curve(
             tuple(math.nextafter(a + b, math.inf) if b else a for a, b in pairs),
@@ -170,11 +170,11 @@ class Filter:
 
     @property
     def nothing(self) -> Curve:
-        """No charge at all."""
+        """The curve of no charge at all."""
         return Curve((0.0,) * len(self.orders), 0.0)
 
     def curve(self, cost: Cost) -> Curve:
-        """What a cost charges here."""
+        """The curve that a cost adds to what was spent here."""
         return curve_of(cost, self.orders, self.cut)
 
     @cached_property

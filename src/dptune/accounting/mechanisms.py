@@ -236,6 +236,7 @@ class DiscreteGaussian(_Leaf):
         return self._pair(0.0)
 
     def _pair(self, outside: float) -> ProfilePair:
+        """The pair of the noise, cut where its tails hold ``outside``, which is added to the profiles."""
         reach = math.ceil(self.sigma * 9.5) + self.sensitivity + 1
         x = np.arange(-reach, reach + self.sensitivity + 1, dtype=float)
         q = np.exp(-(x**2) / (2.0 * self.sigma**2))

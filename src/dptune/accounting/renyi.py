@@ -75,6 +75,7 @@ def integer_orders(orders: Orders) -> Orders:
 def _curve(  # noqa: PLR0911 - one return for each mechanism
     base: Cost, orders: Orders
 ) -> Array:
+    """The Renyi curve of a base mechanism, cached; NotComparable if none is known."""
     a = np.array(orders)
     if isinstance(base, Gaussian | Gdp):
         return np.asarray(a * base.mu**2 / 2.0)
@@ -98,7 +99,7 @@ def _curve(  # noqa: PLR0911 - one return for each mechanism
 
 
 def _accounted(base: Laplace | DpSgd, orders: Orders) -> Array:
-    """As dp-accounting computes it."""
+    """The curve as dp-accounting computes it."""
     from dp_accounting import dp_event  # noqa: PLC0415 - slow import
     from dp_accounting.rdp import RdpAccountant  # noqa: PLC0415 - the same
 

@@ -248,6 +248,7 @@ class AdaptiveSearch:
         return raw * prior if usable and 0 < (raw * prior).sum() < np.inf else prior
 
     def _next(self, j: int, seen: int) -> Trial:
+        """The next trial, drawn from the projected law of the first ``seen`` outcomes."""
         u = self._randomness.uniform("candidate", j)
         if isinstance(self._space, Candidates) and self._codes is not None:
             prior = np.asarray(self._space.prior)
@@ -269,5 +270,6 @@ class AdaptiveSearch:
 
 
 def _drawn(law: Array, u: float) -> int:
+    """The place that a uniform number falls on under a law."""
     cumulative = np.cumsum(law)
     return min(int(np.searchsorted(cumulative, u * cumulative[-1], side="right")), len(law) - 1)

@@ -28,6 +28,7 @@ class Bits:
         self._pool = self._left = 0
 
     def _take(self, bits: int) -> int:
+        """The next bits of the stream, as a whole number."""
         while self._left < bits:
             self._pool = (self._pool << 256) | self._source.integer_bits(256, *self._label, self._drawn)
             self._left += 256
@@ -57,6 +58,7 @@ class Bits:
         return self._exp_small(x - math.floor(x))
 
     def _exp_small(self, x: Fraction) -> bool:
+        """True with probability exp(-x), for x in [0, 1]."""
         k = 1
         while self.bernoulli(x / k):
             k += 1

@@ -139,7 +139,7 @@ class Plan(ABC):
     @property
     @abstractmethod
     def space(self) -> Domain:
-        """What may be tried."""
+        """The space that configurations come from."""
 
     @property
     @abstractmethod

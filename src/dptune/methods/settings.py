@@ -74,6 +74,7 @@ def method_from_settings(kind: type[Method], settings: Mapping[str, Any], job: S
 
 
 def _built(kind: type[Method], given: dict[str, Any], job: Surroundings, share: float) -> Method:
+    """A method of this kind, whose trainings see a share of the records."""
     accepted = inspect.signature(kind).parameters
     if "method" in accepted:
         given = _with_inner(kind, given, job)

@@ -244,6 +244,7 @@ class Subset(Method):
         return calibrated(pricing, planned, budget, what)
 
     def _factors(self, trainer: object) -> dict[str, float]:
+        """By what each parameter of the winner is multiplied for the final training."""
         if isinstance(self.transfer, Mapping):
             return dict(self.transfer)
         rule = self.transfer

@@ -187,6 +187,7 @@ class VoteSearch(FixedTrials):
         return sums
 
     def _select(self) -> Selection:
+        """The winner of the noisy vote, and its final training."""
         bits = Bits(self._randomness, "choice")
         noisy = [total + bits.discrete_gaussian(Fraction(self._plan.sigma)) for total in self.totals()]
         order = bits.permutation(len(noisy))

@@ -72,9 +72,8 @@ def check_sensitivity(
     full = np.stack([_numbers(trainer, params, data, seed, weights) for seed in range(seeds)])
     freedom = (seeds - 1) * full.shape[1]
     deviation = math.sqrt(float(full.var(axis=0, ddof=1).sum() / full.shape[1]))
-    assert deviation > 1e-9 * float(np.abs(full).max()), (
-        "The declared noise is not there: runs with different generators agree."
-    )
+    noisy = deviation > 1e-9 * float(np.abs(full).max())
+    assert noisy, "The declared noise is not there: runs with different generators agree."
     most = deviation * math.sqrt(freedom / float(chi2.ppf(_FALSE_ALARM, freedom)))
     units = (2.0 if replaced else 1.0) / noise
     moved = max(

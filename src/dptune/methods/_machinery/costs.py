@@ -116,6 +116,7 @@ class TrainingCosts:
         return replace(trial, params={**trial.params, **noise}, declared=kind.cost)
 
     def _kind(self, params: Params, place: int | None) -> Kind:
+        """The kind that a configuration belongs to."""
         if self.of is not None:
             if place is None:
                 raise InvalidInput("A candidate whose cost depends on its place in the list needs that place.")
@@ -127,6 +128,7 @@ class TrainingCosts:
 
 
 def _key(when: Params) -> str:
+    """What tells kinds apart, as text."""
     return json.dumps(when, sort_keys=True)
 
 

@@ -61,9 +61,11 @@ class Pricing:
     # Which configurations cost the same.
 
     def _probe(self, params: Params) -> Cost:
+        """The cost of a configuration at some noise: equal for configurations of one kind."""
         return declared_cost(self._trainer, {**params, NOISE: 2.0} if self.tunable else params)
 
     def _listed(self, space: Candidates) -> list[_Example]:
+        """One example of every kind in a list of candidates, and the kind of each candidate."""
         found: dict[Cost, int] = {}
         examples: list[_Example] = []
         of: list[int] = []
@@ -77,6 +79,7 @@ class Pricing:
         return examples
 
     def _enumerated(self, space: Space) -> list[_Example]:
+        """One example of every kind in a product space; refuses a cost that follows a continuous parameter."""
         middle = space.default
         usual = self._probe(middle)
         names: list[str] = []
@@ -119,6 +122,7 @@ class Pricing:
         return self._known[level]
 
     def _at(self, level: float | None) -> TrainingCosts:
+        """The costs at one level of noise, computed."""
         if self._line is not None:
             return TrainingCosts("line", (), line=self._line.cost(level))
         kinds = tuple(
@@ -128,6 +132,7 @@ class Pricing:
         return TrainingCosts(str(self._costs), kinds, self._names, self._of)
 
     def _noises(self, level: float | None) -> list[float | None]:
+        """The noise of every kind, given that of the first."""
         noises: list[float | None] = [level if self.tunable else None]
         if level is not None and self.tunable and len(self._examples) > 1:
             target = self._cost(self._examples[0], level).epsilon(self._budget.delta)
@@ -135,9 +140,11 @@ class Pricing:
         return noises + [None] * (len(self._examples) - 1)
 
     def _cost(self, example: _Example, noise: float | None) -> Cost:
+        """The declared cost of a kind at its noise."""
         return declared_cost(self._trainer, example.params if noise is None else {**example.params, NOISE: noise})
 
     def _matched(self, place: int, target: float) -> float:
+        """The noise at which a kind costs the target epsilon."""
         example = self._examples[place]
         noise = calibrate_noise(
             lambda level: self._cost(example, level),
@@ -155,7 +162,7 @@ class Priced(Protocol):
 
     @property
     def cost(self) -> Cost:
-        """The cost of everything."""
+        """The cost of everything that leaves."""
 
 
 P = TypeVar("P", bound=Priced)

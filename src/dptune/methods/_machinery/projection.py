@@ -18,6 +18,7 @@ _INSET = 1e-9
 
 
 def _box(law: Array, prior: Array, density: tuple[float, float]) -> tuple[Array, Array, Array]:
+    """The law with sum 1, and the two ends of the box, which is shrunk by more than rounding could add."""
     pi, pi0 = np.asarray(law, dtype=float), np.asarray(prior, dtype=float)
     c, big_c = density
     if pi.shape != pi0.shape or pi.ndim != 1 or len(pi) == 0:
