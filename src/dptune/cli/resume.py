@@ -51,7 +51,7 @@ def resume(
         job = Job.from_stored(sections)
         if ":" in (method := str(job.get("method", "name", ""))):
             find_method(job, method)  # imported, so that its plan can be read
-        data, public = load_data(job)
+        data, public, _ = load_data(job)
         trainer = make_trainer(job, data, public)
         with heartbeat("finishing inside the seal") as beat:
             release = resume_run(folder, trainer, data, executor=make_executor(job), beat=beat)

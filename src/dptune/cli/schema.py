@@ -14,12 +14,14 @@ from dptune.tables import draft as draft_schema
 
 __all__ = ["schema"]
 
-schema = typer.Typer(help="The public schema of a table: draft one.", no_args_is_help=True)
+schema = typer.Typer(
+    help="The public schema of a table: draft one from the names of its columns.", no_args_is_help=True
+)
 
 
 @schema.callback()
 def _about() -> None:
-    """The public schema of a table: what may be known of its records without looking at them."""
+    """The public schema of a table: draft one from the names of its columns."""
 
 
 @schema.command()

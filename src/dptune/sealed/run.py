@@ -61,6 +61,7 @@ def run(
     rehearsal: str | Path | None = None,
     charge: str | None = None,
     job: dict[str, Any] | None = None,
+    notes: dict[str, Any] | None = None,
     beat: Callable[[Beat], None] | None = None,
 ) -> Release:
     """Run a plan inside the seal and release its winner.
@@ -81,6 +82,7 @@ def run(
             serve "auto".
         charge: claims a charge that was committed earlier.
         job: how the command line described the run, for ``dptune resume``.
+        notes: what the curator may want to know of the records, such as how many were repaired; for the vault alone.
         beat: is called with signs of life.
 
     Returns:
@@ -119,6 +121,8 @@ def run(
         terms = Terms(plan, identity, charge or identity, where, name, data_is, release_at, replay, mark, job)
         noted = {"terms": terms.describe(), "state": "open", "generator": _generator(trainer)}
         noted["records"] = mark_of(data, randomness)
+        if notes is not None:
+            noted["notes"] = notes
         if release_at is not None:
             noted["deadline"] = Deadline.of(public_time(release_at)).describe()
         vault = Vault.create(path / "vault", noted, randomness)
