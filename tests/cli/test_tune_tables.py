@@ -10,6 +10,7 @@ import pytest
 
 from dptune.cli import main
 from dptune.sealed import _under_way, load_release
+from dptune.tables import schema_from_toml
 
 SCHEMA = """
 version = 1
@@ -45,8 +46,10 @@ def test_a_table_is_tuned_in_one_command(table: Path, tmp_path: Path, capsys: py
     shown = json.loads(capsys.readouterr().out)
     assert shown["dataset"] == "icu"
     assert shown["epsilon"] <= 3
-    model = load_release(out).model
-    assert model.predict(np.array([[0.9, 1, 0, 0], [0.1, 1, 0, 0]], np.float32)).tolist() == [1, 0]
+    release = load_release(out)
+    assert release.predict([{"a": 2.5, "town": "Ulm"}, {"a": "-2.5", "town": "Rome"}]) == ["yes", "no"]
+    (tmp_path / "new.csv").write_text("town,a\nUlm,3\nBonn,-3\n")
+    assert release.predict(tmp_path / "new.csv") == ["yes", "no"]
 
 
 def test_a_job_file_may_name_a_table(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,6 +81,9 @@ def test_a_resumed_run_keeps_its_schema(
     code = main(["resume", str(out)])
     said = capsys.readouterr()
     assert code == 0, said.err
+    encoder = load_release(out).encoder
+    assert encoder is not None
+    assert encoder.schema == schema_from_toml(SCHEMA)
 
 
 def test_a_table_without_a_schema_says_how_to_draft_one(

@@ -20,7 +20,7 @@ from dptune.errors import InvalidInput
 from dptune.executors import Executor, Processes
 from dptune.methods import Budget
 from dptune.planner.incoming import schema_of_public
-from dptune.tables import Schema, read_npz, read_schema, read_table
+from dptune.tables import Encoder, Schema, read_npz, read_schema, read_table
 from dptune.tables.sources import table_kind
 from dptune.training import Dataset, load
 
@@ -134,11 +134,13 @@ class Job:
 
 
 class Loaded(NamedTuple):
-    """The private records, the public ones for validation (None: private validation), and notes for the vault."""
+    """The private records, the public ones for validation (None: private validation), notes for the vault, and how rows
+    of a table were encoded."""
 
     data: Any
     public: Dataset | None = None
     notes: dict[str, Any] | None = None
+    encoder: Encoder | None = None
 
 
 def read_job(path: Path | None) -> Job:
@@ -165,18 +167,18 @@ def read_job(path: Path | None) -> Job:
     return job
 
 
-def _records(path: str, job: Job, *, public: bool) -> tuple[Dataset, dict[str, Any] | None]:
+def _records(path: str, job: Job, *, public: bool) -> Loaded:
     """Records from a table with a schema, or from an .npz file with arrays x and y; repairs are for the vault."""
     described = job.get("data", "schema")
     if described is not None:
         table = read_table(path, Schema.from_json(described), public=public)
-        return table.data, {"repairs": dict(table.repairs)}
+        return Loaded(table.data, None, {"repairs": dict(table.repairs)}, table.encoder)
     x, y = read_npz(path)
     classes = job.get("data", "classes")
     if classes is None:
         raise InvalidInput("Section [data] needs 'classes': their number must be public, not read off the records.")
     rules = {key: value for key in _REPAIR if (value := job.get("data", key)) is not None}
-    return Dataset(x, y, integer("classes", classes, 2), Path(path).stem, public, **rules), None
+    return Loaded(Dataset(x, y, integer("classes", classes, 2), Path(path).stem, public, **rules))
 
 
 def with_schema(job: Job, target: str | None = None) -> Job:
@@ -217,9 +219,8 @@ def load_data(job: Job) -> Loaded:
                 raise
             raise InvalidInput(f"The loader {loader!r} failed ({type(error).__name__}).") from None
     if file is not None:
-        held = None if validation in (None, "private") else _records(validation, job, public=True)[0]
-        data, notes = _records(file, job, public=public)
-        return Loaded(data, held, notes)
+        held = None if validation in (None, "private") else _records(validation, job, public=True).data
+        return _records(file, job, public=public)._replace(public=held)
     split = load(str(name))
     if validation in (None, "private"):
         return Loaded(split.train)

@@ -157,7 +157,8 @@ def _job(
     job = with_schema(read_job(path))
     marked = str(job.get("data", "kind", "private"))
     check_unpaid(marked)  # before a record is read
-    records, public, _ = load_data(job)
+    loaded = load_data(job)
+    records, public = loaded.data, loaded.public
     if not isinstance(records, Dataset):
         raise InvalidInput("A canary needs a dptune Dataset; for other data play dptune.audit.tuning_games.TuningGame.")
     trainer = make_trainer(job, records, public)

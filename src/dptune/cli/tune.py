@@ -140,6 +140,7 @@ def _run(job: Job, plan: Plan, trainer: Trainer[Any, object], loaded: Loaded, ou
             rehearsal=job.get("run", "rehearsal"),
             job=job.describe(),
             notes=loaded.notes,
+            encoder=loaded.encoder,
             beat=beat,
         )
 

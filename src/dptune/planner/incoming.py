@@ -16,7 +16,7 @@ import numpy as np
 from dptune._validate import integer
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
-from dptune.tables import Schema, array_dataset, infer, read_npz, read_schema, read_table
+from dptune.tables import Encoder, Schema, array_dataset, infer, read_npz, read_schema, read_table
 from dptune.tables.sources import is_frame, is_sparse, table_kind
 from dptune.training import DpSgdTrainer
 
@@ -36,11 +36,13 @@ class Declared:
 
 @dataclass(frozen=True, eq=False)
 class Incoming:
-    """The records as trainers take them, their public number where it is declared, and repairs for the vault."""
+    """The records as trainers take them, their public number where it is declared, repairs for the vault, and how rows
+    of a table were encoded."""
 
     data: Any
     records: int | None
     repairs: Mapping[str, int] = field(default_factory=dict, repr=False)
+    encoder: Encoder | None = None
 
 
 def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
@@ -92,7 +94,7 @@ def _table(data: Any, declared: Declared) -> Incoming:
     if declared.records is not None:
         raise InvalidInput("'records' is in the schema already; leave it out.")
     read = read_table(data, schema)
-    return Incoming(read.data, schema.records, read.repairs)
+    return Incoming(read.data, schema.records, read.repairs, read.encoder)
 
 
 def schema_of_public(data: Any, target: str | None, *, public: bool) -> Schema:

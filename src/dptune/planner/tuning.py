@@ -87,7 +87,7 @@ def tune(
         if rehearsal is not None and not hidden and options.get("seed") is None:
             explain(offer(advice.plan, Path(rehearsal), options.get("executor")))
     noted = {"repairs": dict(brought.repairs)} if brought.repairs else None
-    return run(advice.plan, made, brought.data, data_is=data_is, notes=noted, **options)
+    return run(advice.plan, made, brought.data, data_is=data_is, notes=noted, encoder=brought.encoder, **options)
 
 
 def _default(brought: Incoming) -> Trainer[Any, object]:
