@@ -95,7 +95,7 @@ def test_private_data_without_declared_figures_is_refused(case: int, tmp_path: P
         (Dataset(x, np.zeros(20, int), 2), {}, "needs 'records'"),
         (path, {"schema": SCHEMA, "records": 20}, "in the schema already"),
         (path, {"schema": SCHEMA, "classes": 2}, "the schema's target"),
-        ([1, 2, 3], {"records": 3}, "or a Dataset; got list"),
+        ([1, 2, 3], {"records": 3}, "or a dptune Dataset; got list"),
         (path, {"data_is": "public"}, "needs its 'target'"),
     ]
     data, said, line = cases[case]
@@ -103,6 +103,15 @@ def test_private_data_without_declared_figures_is_refused(case: int, tmp_path: P
         tune(data, out=tmp_path / "run", **said, **BUDGET)
     assert line in str(error.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_tensors_are_taken_with_flat_rows() -> None:
+    torch = pytest.importorskip("torch")
+    x, y = _records()
+    data = torch.utils.data.TensorDataset(torch.tensor(x).reshape(-1, 1, 2), torch.tensor(y == "yes"))
+    brought = bring_in(data, Declared(records=1000, classes=2), None).data
+    assert brought.x.tolist() == x.tolist()
+    assert brought.y.tolist() == (y == "yes").astype(int).tolist()
 
 
 def test_public_data_may_be_inferred(tmp_path: Path) -> None:

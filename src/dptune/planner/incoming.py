@@ -17,7 +17,7 @@ from dptune._validate import integer
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.tables import Encoder, Schema, array_dataset, infer, read_npz, read_schema, read_table
-from dptune.tables.sources import is_frame, is_sparse, table_kind
+from dptune.tables.sources import is_frame, is_sparse, table_kind, tensor_pair
 from dptune.training import DpSgdTrainer
 
 __all__ = ["Declared", "Incoming", "bring_in", "schema_of_public"]
@@ -52,14 +52,17 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
     user's own is handed on as it is.
     """
     built_in = trainer is None or isinstance(trainer, DpSgdTrainer)
+    if built_in and (pair := tensor_pair(data)) is not None:
+        data = pair
     if declared.schema is not None or (built_in and _is_table(data)):
         return _table(data, declared)
     if built_in and _is_arrays(data):
         return _arrays(data, declared, needed=trainer is None)
     if built_in and not isinstance(data, Dataset):
         raise InvalidInput(
-            "'data' is the path of a CSV, Parquet or npz file, a DataFrame, a pair (X, y) or a Dataset; got "
-            f"{type(data).__name__}. For records of another kind give a 'trainer' of your own."
+            "'data' is the path of a CSV, Parquet or npz file, a DataFrame, a pair (X, y), a torch TensorDataset of "
+            f"two tensors, or a dptune Dataset; got {type(data).__name__}. For other records give a 'trainer' "
+            "of your own."
         )
     if declared.classes is not None:
         raise InvalidInput("'classes' is for arrays (X, y); this data says itself what its classes are.")

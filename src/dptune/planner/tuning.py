@@ -45,8 +45,8 @@ def tune(
     inferred. Public data (``data_is="public"``) may be inferred.
 
     Args:
-        data: the records: the path of a CSV, Parquet or npz file, a DataFrame, a pair (X, y), a ``Dataset``, or
-            whatever a trainer of your own takes.
+        data: the records: the path of a CSV, Parquet or npz file, a DataFrame, a pair (X, y), a torch
+            ``TensorDataset``, a ``Dataset``, or whatever a trainer of your own takes.
         epsilon: the total budget, tuning included.
         delta: the delta at which epsilon is stated.
         schema: what is public about a table, or the TOML file that says it (``docs/tables.md``).
