@@ -70,7 +70,7 @@ def test_private_files_are_repaired_and_public_ones_refused(tmp_path: Path) -> N
     path = tmp_path / "records.npz"
     np.savez(path, x=np.array([[0.5, np.nan], [7.0, -np.inf]]), y=np.array([1.0, -3.5]))
     given = {"file": str(path), "classes": 3, "feature_range": [0, 1], "missing": 0.25, "unknown_label": 2}
-    data, held = load_data(Job({"data": given}))
+    data, held = load_data(Job({"data": given}))[:2]
     assert isinstance(data, Dataset)
     assert held is None
     assert data.x.tolist() == [[0.5, 0.25], [1.0, 0.0]]

@@ -87,15 +87,15 @@ def test_tune_plans_explains_and_runs(tmp_path: Path) -> None:
     said: list[str] = []
     space = Space(lr=Float(0.3, 3, log=True))
     release = tune(
-        trainer, space, split.train, 6.0, 1e-4, out=tmp_path / "run", runs=Geometric(3), explain=said.append, seed=1,
-        data_is="public",
+        split.train, trainer=trainer, space=space, epsilon=6.0, delta=1e-4, out=tmp_path / "run", runs=Geometric(3),
+        explain=said.append, seed=1, data_is="public",
     )  # fmt: skip
     assert said
     assert said[0].startswith("Chosen: ")
     assert set(release.params) >= {"lr", "noise_multiplier"}
     assert len(said) == 1  # a rehearsal hides nothing
     options: dict[str, Any] = {"runs": Geometric(3), "explain": said.append, "rehearsal": tmp_path / "run"}
-    tune(trainer, space, split.train, 6.0, 1e-4, out=tmp_path / "sealed", **options)
+    tune(split.train, trainer=trainer, space=space, epsilon=6.0, delta=1e-4, out=tmp_path / "sealed", **options)
     assert "release_at = 'auto'" in said[2]
 
 

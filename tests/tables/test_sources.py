@@ -7,6 +7,7 @@ import decimal
 import gzip
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ RULES: list[tuple[Any, Any, Any, Any]] = [
     (datetime.date(2026, 1, 1), datetime.datetime(2026, 1, 1), {}, object()),
     (decimal.Decimal("7.5"), b"Ulm", b"one", b"no"),
     (1 + 2j, np.float64(7), np.str_("one"), np.bool_(True)),
+    (np.complex128(1 + 2j), np.array([7]), np.array(["one"]), np.array([1.0])),
+    (np.longdouble("1e4000"), np.datetime64("2026"), np.timedelta64(1), np.void(b"x")),
 ]
 
 
@@ -118,10 +121,24 @@ def test_one_object_changes_no_other_row(place: int) -> None:
 def test_objects_are_repaired_by_the_schema() -> None:
     rows = [row[:3] for row in RULES]
     data = read_table((rows, [row[3] for row in RULES]), SCHEMA).data
-    ages = [30, 120, 40, 40, 120, 42, 120, 0, 40, 7.5, 40]
+    ages = [30, 120, 40, 40, 120, 42, 120, 0, 40, 7.5, 40, 40, 120]
     assert data.x[:, 0].tolist() == pytest.approx([age / 120 for age in ages], abs=1e-7)
-    assert data.x[:, 1:6].argmax(axis=1).tolist() == [0, 4, 2, 2, 3, 1, 4, 4, 4, 0, 2]
-    assert data.y.tolist() == [1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]
+    assert data.x[:, 1:6].argmax(axis=1).tolist() == [0, 4, 2, 2, 3, 1, 4, 4, 4, 0, 2, 4, 4]
+    assert data.y.tolist() == [1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_nobody_is_warned_of_a_value() -> None:
+    """Whatever filter the caller's warnings have: no warning, and the same numbers."""
+    rows = [[1.0, 2.0], [np.complex128(5 + 1j), np.array([3.0])]]
+    wide = np.array([[1.0, np.longdouble("1e4000")]], np.longdouble)
+    for action in ("error", "always"):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter(action)
+            found = read_table((rows, [0, 1]), NUMBERS).data.x
+            large = read_table((wide, [0]), NUMBERS).data.x
+        assert not told
+        assert found[1].tolist() == [0.5, 0.0]
+        assert large.tolist() == [[1.0, 1.0]]
 
 
 def test_a_parquet_text_that_is_no_utf8_is_repaired(tmp_path: Path) -> None:

@@ -8,38 +8,40 @@ data is loaded by :func:`load_data` alone.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import tomllib
-import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from dptune._validate import integer
 from dptune.accounting import ADDED_OR_REMOVED
 from dptune.errors import InvalidInput
 from dptune.executors import Executor, Processes
 from dptune.methods import Budget
+from dptune.planner.incoming import schema_of_public
+from dptune.tables import Encoder, Schema, read_npz, read_schema, read_table
+from dptune.tables.sources import table_kind
 from dptune.training import Dataset, load
 
 __all__ = [
     "SECTIONS",
     "Job",
+    "Loaded",
     "load_data",
     "make_budget",
     "make_executor",
     "public_records",
     "read_job",
     "stated_records",
+    "with_schema",
 ]
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "data": (
         "name",
         "file",
+        "schema",
         "loader",
         "kind",
         "validation",
@@ -131,6 +133,16 @@ class Job:
             ) from None
 
 
+class Loaded(NamedTuple):
+    """The private records, the public ones for validation (None: private validation), notes for the vault, and how rows
+    of a table were encoded."""
+
+    data: Any
+    public: Dataset | None = None
+    notes: dict[str, Any] | None = None
+    encoder: Encoder | None = None
+
+
 def read_job(path: Path | None) -> Job:
     """A job from a TOML file; none is an empty one, to be filled by flags. File names are relative to the file."""
     if path is None:
@@ -142,78 +154,85 @@ def read_job(path: Path | None) -> Job:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"The job {path} is no TOML: {error}.") from None
     job = Job(sections, str(path.parent.absolute()))
-    for section, field in (("data", "file"), ("data", "validation"), ("run", "ledger"), ("run", "rehearsal")):
+    for section, field in (
+        ("data", "file"),
+        ("data", "schema"),
+        ("data", "validation"),
+        ("run", "ledger"),
+        ("run", "rehearsal"),
+    ):
         value = job.get(section, field)
         if isinstance(value, str) and value not in ("test", "private"):
             job = job.with_fields(section, **{field: str((path.parent / value).absolute())})
     return job
 
 
-def _arrays(path: str, job: Job, *, public: bool) -> Dataset:
-    """Records from an .npz file with arrays x and y."""
-    x, y = _read(path)
+def _records(path: str, job: Job, *, public: bool) -> Loaded:
+    """Records from a table with a schema, or from an .npz file with arrays x and y; repairs are for the vault."""
+    described = job.get("data", "schema")
+    if described is not None:
+        table = read_table(path, Schema.from_json(described), public=public)
+        return Loaded(table.data, None, {"repairs": dict(table.repairs)}, table.encoder)
+    x, y = read_npz(path)
     classes = job.get("data", "classes")
     if classes is None:
         raise InvalidInput("Section [data] needs 'classes': their number must be public, not read off the records.")
     rules = {key: value for key in _REPAIR if (value := job.get("data", key)) is not None}
-    return Dataset(x, y, integer("classes", classes, 2), Path(path).stem, public, **rules)
+    return Loaded(Dataset(x, y, integer("classes", classes, 2), Path(path).stem, public, **rules))
 
 
-def _read(path: str) -> tuple[Any, Any]:
-    """The two arrays. That a file cannot be read is public; what it holds is not, so nothing of it is quoted."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if sum(member.file_size for member in archive.infolist()) > _memory():
-                raise MemoryError
-            if missing := {"x.npy", "y.npy"} - set(archive.namelist()):
-                raise InvalidInput(f"{path} has no array {min(missing)[0]!r}; it must hold the arrays 'x' and 'y'.")
-        with np.load(path, allow_pickle=False) as arrays:
-            return arrays["x"], arrays["y"]
-    except InvalidInput:
-        raise
-    except MemoryError:
-        raise InvalidInput(f"The records {path} do not fit into this machine's memory.") from None
-    except OSError as error:
-        raise InvalidInput(f"The records {path} cannot be read ({error.strerror or type(error).__name__}).") from None
-    except Exception as error:  # cut off, damaged, or something else: a dozen kinds of errors
-        raise InvalidInput(
-            f"{path} must be a whole .npz file with arrays of numbers 'x' and 'y' ({type(error).__name__}). Write it "
-            "with numpy.savez(path, x=..., y=...)."
-        ) from None
+def with_schema(job: Job, target: str | None = None) -> Job:
+    """The job with its schema in it, instead of the file's name: a resumed run must not follow a file that changed.
+
+    A table without one is refused, unless its records are public: then the schema is read off them.
+    """
+    file, schema = job.get("data", "file"), job.get("data", "schema")
+    if file is None:
+        if schema is not None:
+            raise InvalidInput("A schema is for the records of a file; name the file, for example 'dptune tune FILE'.")
+        return job
+    if isinstance(schema, str):
+        found = read_schema(schema)
+    elif schema is None and table_kind(Path(file)) != "npz":
+        found = schema_of_public(file, target, public=job.get("data", "kind") == "public")
+    else:
+        return job
+    for field in ("classes", "records", *_REPAIR):
+        if job.get("data", field) is not None:
+            raise InvalidInput(f"{field!r} is the schema's to say for a table; leave it out.")
+    return job.with_fields("data", schema=found.describe())
 
 
-def _memory() -> int:
-    """The bytes of memory that this machine has."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def load_data(job: Job) -> tuple[Any, Dataset | None]:
-    """The private records, and the public ones for validation (None: private validation)."""
+def load_data(job: Job) -> Loaded:
+    """The records of a job, whose schema is in it (:func:`with_schema`)."""
     name, file, loader = (job.get("data", field) for field in ("name", "file", "loader"))
     if sum(value is not None for value in (name, file, loader)) != 1:
-        raise InvalidInput("Section [data] needs exactly one of 'name' (a benchmark), 'file' (.npz) and 'loader'.")
+        raise InvalidInput(
+            "Section [data] needs exactly one of 'name' (a benchmark), 'file' (a table or .npz) and 'loader'."
+        )
     validation, public = job.get("data", "validation"), job.get("data", "kind", "private") == "public"
     if loader is not None:
         try:
-            return job.attribute(loader, "loader")(), None
+            return Loaded(job.attribute(loader, "loader")())
         except (Exception, SystemExit) as error:  # what it says may quote records
             if isinstance(error, InvalidInput):
                 raise
             raise InvalidInput(f"The loader {loader!r} failed ({type(error).__name__}).") from None
     if file is not None:
-        held = None if validation in (None, "private") else _arrays(validation, job, public=True)
-        return _arrays(file, job, public=public), held
+        held = None if validation in (None, "private") else _records(validation, job, public=True).data
+        return _records(file, job, public=public)._replace(public=held)
     split = load(str(name))
     if validation in (None, "private"):
-        return split.train, None
+        return Loaded(split.train)
     if validation != "test":
         raise InvalidInput(f"'validation' must be 'test', 'private' or an .npz file; got {validation!r}.")
-    return split.train, split.test
+    return Loaded(split.train, split.test)
 
 
 def stated_records(job: Job, data: Any) -> int | None:
     """The public number of records: stated, or that of a published benchmark; None where neither is."""
-    stated = job.get("data", "records")
+    described = job.get("data", "schema")
+    stated = job.get("data", "records") if described is None else described["records"]
     if stated is not None:
         return integer("records", stated, 1)
     return len(data) if job.get("data", "name") in _BENCHMARKS else None

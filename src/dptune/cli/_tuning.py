@@ -16,7 +16,7 @@ from dptune.errors import InvalidInput
 from dptune.methods import Budget, Method, Plan
 from dptune.methods.registry import method_named
 from dptune.methods.settings import Surroundings, method_from_settings
-from dptune.planner import choose
+from dptune.planner import choose, default_space, default_trainer
 from dptune.spaces import Choice, Float, Int, Space
 from dptune.trainer import DeclaresCost, Trainer, check_trainer
 from dptune.training import Adam, Dataset, DpSgdTrainer, Mlp, Momentum, Settings, Sgd
@@ -36,6 +36,8 @@ def make_trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any,
         return found
     if not isinstance(data, Dataset):
         raise InvalidInput("The built-in models need a dptune Dataset; bring your own 'trainer' for other data.")
+    if _uses_defaults(job):
+        return default_trainer(data.x.shape[1], data.classes, public_records(job, data), validation=public)
     kind = job.get("model", "kind", "softmax")
     if kind not in ("softmax", "mlp"):
         raise InvalidInput(f"'kind' of [model] must be 'softmax' or 'mlp'; got {kind!r}.")
@@ -58,6 +60,11 @@ def make_trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any,
     return DpSgdTrainer(model, settings, validation=public)
 
 
+def _uses_defaults(job: Job) -> bool:
+    """Whether this is a table without a word about the model."""
+    return job.get("data", "schema") is not None and not job.sections.get("model")
+
+
 def _dimension(name: str, value: Any) -> Float | Int | Choice:
     if isinstance(value, list):
         return Choice(*value)
@@ -71,6 +78,8 @@ def _dimension(name: str, value: Any) -> Float | Int | Choice:
 def make_space(job: Job) -> Space:
     """The space."""
     fields = job.sections.get("space", {})
+    if not fields and _uses_defaults(job):
+        return default_space()
     if not fields:
         fields = {"learning_rate": {"low": 0.01, "high": 10.0, "log": True}, "clip_norm": [0.1, 0.3, 1.0, 3.0]}
     return Space(**{name: _dimension(name, value) for name, value in fields.items()})

@@ -150,14 +150,15 @@ def _job(
 ) -> Audit:
     from dptune.audit.canaries import CanaryMargin, canary_for, with_record  # noqa: PLC0415 - loads the engines
     from dptune.audit.tuning_games import TuningGame, check_unpaid, play_tuning  # noqa: PLC0415 - the same
-    from dptune.cli._job import load_data, make_budget, read_job  # noqa: PLC0415 - the same
+    from dptune.cli._job import load_data, make_budget, read_job, with_schema  # noqa: PLC0415 - the same
     from dptune.cli._tuning import make_plan, make_trainer  # noqa: PLC0415 - the same
     from dptune.training import Dataset  # noqa: PLC0415 - the same
 
-    job = read_job(path)
+    job = with_schema(read_job(path))
     marked = str(job.get("data", "kind", "private"))
     check_unpaid(marked)  # before a record is read
-    records, public = load_data(job)
+    loaded = load_data(job)
+    records, public = loaded.data, loaded.public
     if not isinstance(records, Dataset):
         raise InvalidInput("A canary needs a dptune Dataset; for other data play dptune.audit.tuning_games.TuningGame.")
     trainer = make_trainer(job, records, public)

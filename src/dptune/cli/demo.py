@@ -32,7 +32,7 @@ def demo(
     folder = out if out is not None else Path(tempfile.mkdtemp(prefix="dptune-demo-")) / "run"
     job = Job(DEMO)
     release = run_job(job, folder)
-    _, public = load_data(job)
+    public = load_data(job).public
     model = release.model
     accuracy = model.accuracy(public) if isinstance(model, TrainedModel) and public is not None else None
     if as_json:

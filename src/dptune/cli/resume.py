@@ -51,10 +51,10 @@ def resume(
         job = Job.from_stored(sections)
         if ":" in (method := str(job.get("method", "name", ""))):
             find_method(job, method)  # imported, so that its plan can be read
-        data, public = load_data(job)
-        trainer = make_trainer(job, data, public)
+        loaded = load_data(job)
+        trainer = make_trainer(job, loaded.data, loaded.public)
         with heartbeat("finishing inside the seal") as beat:
-            release = resume_run(folder, trainer, data, executor=make_executor(job), beat=beat)
+            release = resume_run(folder, trainer, loaded.data, executor=make_executor(job), beat=beat)
     show(release, as_json)
 
 

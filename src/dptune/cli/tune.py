@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from dptune.cli._display import heartbeat
-from dptune.cli._job import Job, load_data, make_budget, make_executor, read_job
+from dptune.cli._job import Job, Loaded, load_data, make_budget, make_executor, read_job, with_schema
 from dptune.cli._output import number, print_json, print_rows
 from dptune.cli._tuning import make_plan, make_trainer
 from dptune.errors import InvalidInput, Stopped
@@ -26,14 +26,16 @@ __all__ = ["run_job", "show", "stoppable", "tune"]
 
 
 def tune(
-    config: Annotated[
-        Path | None, typer.Argument(help="A TOML file: [data] [model] [space] [method] [budget] [run].")
+    source: Annotated[
+        Path | None, typer.Argument(help="A CSV, Parquet or npz file of records; or a job, a TOML file (docs/tune.md).")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder: DIR/release, DIR/vault.")] = None,
-    data: Annotated[str | None, typer.Option(help="digits | mnist | fashion-mnist | adult | imdb | FILE.npz")] = None,
+    schema: Annotated[Path | None, typer.Option(help="What is public about a table: a TOML file.")] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict, of a public table without schema.")] = None,
+    data: Annotated[str | None, typer.Option(help="digits | mnist | fashion-mnist | adult | imdb | FILE")] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes of FILE.npz.")] = None,
     records: Annotated[int | None, typer.Option(help="About how many records there are: a public figure.")] = None,
-    validation: Annotated[str | None, typer.Option(help="test | private | FILE.npz (public records)")] = None,
+    validation: Annotated[str | None, typer.Option(help="test | private | FILE (public records)")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The total budget, tuning included.")] = None,
     delta: Annotated[float | None, typer.Option(help="The delta of the statement, for example 1e-5.")] = None,
     method: Annotated[
@@ -56,11 +58,11 @@ def tune(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Tune on private data within (epsilon, delta) and release the winner, the model and the statement."""
-    job = read_job(config)
-    named = {"file": str(Path(data).absolute())} if data is not None and data.endswith(".npz") else {"name": data}
-    if validation is not None and validation.endswith(".npz"):
+    job = _started(source, data)
+    if validation is not None and validation not in ("test", "private"):
         validation = str(Path(validation).absolute())
-    job = job.with_fields("data", **named, classes=classes, records=records, validation=validation, kind=data_is)
+    job = job.with_fields("data", classes=classes, records=records, validation=validation, kind=data_is)
+    job = with_schema(job.with_fields("data", schema=None if schema is None else str(schema.absolute())), target)
     job = job.with_fields("budget", epsilon=epsilon, delta=delta)
     job = job.with_fields("method", name=method, runs=runs, fraction=fraction)
     book = None if ledger is None else str(ledger.absolute())
@@ -71,6 +73,19 @@ def tune(
         raise InvalidInput("Say where the run goes: --out DIR.")
     release = run_job(job, out, quiet=as_json)
     show(release, as_json)
+
+
+def _started(source: Path | None, data: str | None) -> Job:
+    """The job that a command begins with: a file's, or one about the records that are named."""
+    is_job = source is None or source.suffix.lower() == ".toml"
+    job = read_job(source if is_job else None)
+    if not is_job and data is not None:
+        raise InvalidInput(f"The records are {source} or {data}? Give one of the two.")
+    if not is_job:
+        return job.with_fields("data", file=str(source.absolute()) if source is not None else None)
+    if data is not None and Path(data).suffix:
+        return job.with_fields("data", file=str(Path(data).absolute()))
+    return job.with_fields("data", name=data)
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -98,23 +113,23 @@ def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
     """Plan and run a job."""
     budget = make_budget(job)
     with stoppable(out):
-        data, public = load_data(job)
-        trainer = make_trainer(job, data, public)
-        plan, why = make_plan(job, data, trainer, budget)
+        loaded = load_data(job)
+        trainer = make_trainer(job, loaded.data, loaded.public)
+        plan, why = make_plan(job, loaded.data, trainer, budget)
         executor = make_executor(job)
         if why is not None and not quiet:
             print(why)
         if not quiet:
             offer_time(job, plan, executor)
-        return _run(job, plan, trainer, data, out, executor)
+        return _run(job, plan, trainer, loaded, out, executor)
 
 
-def _run(job: Job, plan: Plan, trainer: Trainer[Any, object], data: object, out: Path, executor: Executor) -> Release:
+def _run(job: Job, plan: Plan, trainer: Trainer[Any, object], loaded: Loaded, out: Path, executor: Executor) -> Release:
     with heartbeat("tuning inside the seal") as beat:
         return run(
             plan,
             trainer,
-            data,
+            loaded.data,
             ledger=job.get("run", "ledger"),
             dataset=job.get("run", "dataset") or job.get("data", "name"),
             out=out,
@@ -124,6 +139,8 @@ def _run(job: Job, plan: Plan, trainer: Trainer[Any, object], data: object, out:
             release_at=job.get("run", "release_at"),
             rehearsal=job.get("run", "rehearsal"),
             job=job.describe(),
+            notes=loaded.notes,
+            encoder=loaded.encoder,
             beat=beat,
         )
 

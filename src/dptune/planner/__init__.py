@@ -2,6 +2,17 @@
 
 from dptune.planner.advice import Advice, choose, default_validation, public_records
 from dptune.planner.comparison import Compared, compare
+from dptune.planner.defaults import default_space, default_trainer
 from dptune.planner.tuning import tune
 
-__all__ = ["Advice", "Compared", "choose", "compare", "default_validation", "public_records", "tune"]
+__all__ = [
+    "Advice",
+    "Compared",
+    "choose",
+    "compare",
+    "default_space",
+    "default_trainer",
+    "default_validation",
+    "public_records",
+    "tune",
+]

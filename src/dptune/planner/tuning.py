@@ -2,49 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from dptune.accounting import ADDED_OR_REMOVED, Neighbours, Runs
+from dptune.errors import InvalidInput
 from dptune.methods import Budget
 from dptune.planner.advice import choose
+from dptune.planner.defaults import default_space, default_trainer
+from dptune.planner.incoming import Declared, Incoming, bring_in
 from dptune.sealed.duration import offer
 from dptune.sealed.release import Release
 from dptune.sealed.run import run
 from dptune.spaces import Domain
+from dptune.tables import Schema
 from dptune.trainer import Trainer
 
 __all__ = ["tune"]
 
-DataT = TypeVar("DataT")
-
 
 def tune(
-    trainer: Trainer[DataT, object],
-    space: Domain,
-    data: DataT,
+    data: Any,
+    *,
     epsilon: float,
     delta: float,
-    *,
+    schema: Schema | str | Path | None = None,
+    target: str | None = None,
     records: int | None = None,
+    classes: int | Sequence[object] | None = None,
+    trainer: Trainer[Any, object] | None = None,
+    space: Domain | None = None,
     runs: Runs | None = None,
     neighbours: Neighbours = ADDED_OR_REMOVED,
+    data_is: str = "private",
     explain: Callable[[str], None] | None = print,
     **options: Any,
 ) -> Release:
     """Tune in one call: the planner picks the method, says why, and the sealed runner releases the winner.
 
+    Figures about private data are declared, by a schema or by ``records`` and ``classes``; nothing is counted or
+    inferred. Public data (``data_is="public"``) may be inferred.
+
     Args:
-        trainer: trains one configuration and declares what that costs.
-        space: what may be tried.
-        data: the private records, as the trainer takes them.
+        data: the records: the path of a CSV, Parquet or npz file, a DataFrame, a pair (X, y), a torch
+            ``TensorDataset``, a ``Dataset``, or whatever a trainer of your own takes.
         epsilon: the total budget, tuning included.
         delta: the delta at which epsilon is stated.
-        records: the public number of records; a DP-SGD trainer implies one.
+        schema: what is public about a table, or the TOML file that says it (``docs/tables.md``).
+        target: the column to predict, for public tables without a schema.
+        records: about how many records there are, where no schema says it; a DP-SGD trainer implies it.
+        classes: for arrays, how many classes there are, or a list of them.
+        trainer: trains one configuration and declares what that costs; by default a private softmax regression.
+        space: what may be tried; by default the learning rate of the default trainer.
         runs: the law of the number of runs; by default geometric.
         neighbours: what the guarantee hides; for patients with at most 5 records ``ADDED_OR_REMOVED.group(5)``.
-        explain: is given the explanation before data is touched, and with a ``rehearsal`` a time of release too.
+        data_is: "private", "public" or "synthetic".
+        explain: is given the explanation before training, and with a ``rehearsal`` a time of release too.
         options: for the runner: ``ledger``, ``dataset``, ``out``, ... (:func:`dptune.run`).
 
     Returns:
@@ -52,23 +66,29 @@ def tune(
 
     Raises:
         BudgetExceeded: no method fits the budget, or the ledger has less left.
-        InvalidInput: something public is wrong; nothing was charged.
+        InvalidInput: something public is wrong or not declared; nothing was charged.
 
     Example:
-        >>> from dptune import Float, Space
-        >>> from dptune.training import DpSgdTrainer, Settings, load, softmax
-        >>> digits = load("digits")
-        >>> settings = Settings(0.1, 1.0, steps=30, clip_norm=1.0, learning_rate=1.0, batch_size=143.7)
-        >>> trainer = DpSgdTrainer(softmax(64, 10), settings, validation=digits.test)
-        >>> space = Space(learning_rate=Float(0.1, 10, log=True))
-        >>> release = tune(trainer, space, digits.train, 3, 1e-4, seed=1, data_is="public", explain=None, out="digits")
+        >>> from dptune.training import load
+        >>> digits = load("digits").train
+        >>> release = tune(digits, records=1400, epsilon=3, delta=1e-4, seed=1, data_is="public", explain=None, out="d")
         >>> sorted(release.params)
-        ['learning_rate', 'noise_multiplier']
+        ['batch_size', 'learning_rate', 'noise_multiplier']
     """
-    advice = choose(trainer, space, Budget(epsilon, delta, neighbours), records=records, runs=runs)
+    budget = Budget(epsilon, delta, neighbours)
+    if trainer is not None and space is None:
+        raise InvalidInput("A trainer of your own needs a 'space': what may be tried with it.")
+    brought = bring_in(data, Declared(schema, target, records, classes, data_is == "public"), trainer)
+    made = trainer or _default(brought)
+    advice = choose(made, space or default_space(), budget, records=brought.records, runs=runs)
     if explain is not None:
         explain(advice.explanation)
         rehearsal, hidden = options.get("rehearsal"), options.get("release_at") is not None
         if rehearsal is not None and not hidden and options.get("seed") is None:
             explain(offer(advice.plan, Path(rehearsal), options.get("executor")))
-    return run(advice.plan, trainer, data, **options)
+    noted = {"repairs": dict(brought.repairs)} if brought.repairs else None
+    return run(advice.plan, made, brought.data, data_is=data_is, notes=noted, encoder=brought.encoder, **options)
+
+
+def _default(brought: Incoming) -> Trainer[Any, object]:
+    return default_trainer(brought.data.x.shape[1], brought.data.classes, brought.records or 0)

@@ -113,6 +113,7 @@ class Terms:
     replay: str
     fingerprint: str | None
     job: dict[str, Any] | None
+    encoder: dict[str, Any] | None = None  # how rows of a table become features; public
 
     def describe(self) -> dict[str, Any]:
         return {**self.__dict__, "plan": self.plan.describe()}

@@ -210,6 +210,7 @@ class UnderWay:
             replay=replay,
             data_is=terms.data_is,
             seconds=self.vault.seconds() if receipt is None else None,
+            encoder=terms.encoder,
         )
 
     def _close(self, release: Release) -> Release:

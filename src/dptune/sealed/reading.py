@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class Reading:
         started: times, in seconds.
         finished: times, in seconds.
         reads: every reading so far: time, reader, what, reason.
+        notes: about the records, such as how many cells were repaired.
 
     Example:
         >>> Reading({0: 0.9}, {0: {"lr": 1.0}}, {}, {0: 0}, {0: 1.0}, {0: 2.0}, []).scores
@@ -38,6 +39,7 @@ class Reading:
     started: dict[int, float]
     finished: dict[int, float]
     reads: list[tuple[float, str, str, str]]
+    notes: dict[str, Any] = field(default_factory=dict)
 
 
 def read_vault(run: str | Path, reason: str) -> Reading:
@@ -84,4 +86,5 @@ def read_vault(run: str | Path, reason: str) -> Reading:
         started={row[0]: row[2] for row in trials},
         finished={row[0]: row[3] for row in outcomes},
         reads=reads,
+        notes=vault.facts().get("notes") or {},
     )

@@ -23,6 +23,7 @@ from dptune.executors.models import is_arrays, open_model
 from dptune.sealed._binding import file_digest, plan_file, seal_release
 from dptune.sealed._signature import Signer
 from dptune.sealed.statement import Facts, statement_markdown
+from dptune.tables import Encoder
 
 __all__ = [
     "Release",
@@ -80,6 +81,35 @@ class Release:
         if name.endswith(".npz") and not is_arrays(content):
             raise Corrupt(f"{self.path / name} is no file of arrays. Take the release from where it was published.")
         return open_model(content)
+
+    @property
+    def encoder(self) -> Encoder | None:
+        """How raw rows of a table become the features that the model takes; None if the run was not on a table."""
+        described = self.details.get("encoder")
+        try:
+            return None if described is None else Encoder.from_json(described)
+        except InvalidInput:
+            raise Corrupt(f"The encoder in {self.path} is damaged. Copy the release again.") from None
+
+    def predict(self, rows: Any) -> list[str]:
+        """What the released model says of raw rows, as the names of classes.
+
+        Args:
+            rows: The path of a CSV or Parquet file, a DataFrame, an array with the schema's columns in order, or a list
+                of mappings from names of columns to values. The target may be missing.
+
+        Returns:
+            The name of a class for each row. Predictions for private rows are not covered by the statement.
+
+        Raises:
+            InvalidInput: The release has no model, or was not made from a table.
+        """
+        encoder, model = self.encoder, self.model
+        if encoder is None:
+            raise InvalidInput("This release was not made from a table with a schema; use release.model.predict(x).")
+        if model is None:
+            raise InvalidInput(f"The release in {self.path} has no model, so nothing can be predicted with it.")
+        return encoder.class_names(model.predict(encoder.encode(rows)))
 
 
 def public_time(text: str) -> datetime.datetime:

@@ -37,6 +37,7 @@ from dptune.sealed.release import (
     public_time,
 )
 from dptune.sealed.vault import Vault
+from dptune.tables import Encoder
 from dptune.trainer import DeclaresGenerator, Trainer
 
 __all__ = ["resume", "run"]
@@ -61,6 +62,8 @@ def run(
     rehearsal: str | Path | None = None,
     charge: str | None = None,
     job: dict[str, Any] | None = None,
+    notes: dict[str, Any] | None = None,
+    encoder: Encoder | None = None,
     beat: Callable[[Beat], None] | None = None,
 ) -> Release:
     """Run a plan inside the seal and release its winner.
@@ -81,6 +84,8 @@ def run(
             serve "auto".
         charge: claims a charge that was committed earlier.
         job: how the command line described the run, for ``dptune resume``.
+        notes: what the curator may want to know of the records, such as how many were repaired; for the vault alone.
+        encoder: how the rows of a table became features; it follows from a public schema and goes into the release.
         beat: is called with signs of life.
 
     Returns:
@@ -116,9 +121,14 @@ def run(
             book.check_relation(name, plan.cost)  # refused before anything is written, as is an unknown data set
         mark = None if book is None else fingerprint(data, book.path)
         where = None if book is None else str(book.path.absolute())
-        terms = Terms(plan, identity, charge or identity, where, name, data_is, release_at, replay, mark, job)
+        described = None if encoder is None else encoder.describe()
+        terms = Terms(
+            plan, identity, charge or identity, where, name, data_is, release_at, replay, mark, job, described
+        )
         noted = {"terms": terms.describe(), "state": "open", "generator": _generator(trainer)}
         noted["records"] = mark_of(data, randomness)
+        if notes is not None:
+            noted["notes"] = notes
         if release_at is not None:
             noted["deadline"] = Deadline.of(public_time(release_at)).describe()
         vault = Vault.create(path / "vault", noted, randomness)

@@ -65,6 +65,7 @@ class Facts:
     replay: str
     data_is: str
     seconds: tuple[float, int] | None = None  # of one training, and how many shared a worker; in a rehearsal alone
+    encoder: dict[str, Any] | None = None  # how rows of a table become features
 
     @property
     def neighbours(self) -> Neighbours:
@@ -90,6 +91,7 @@ class Facts:
             measured = {"seconds_per_training": self.seconds[0], "trained_together": self.seconds[1]}
         return {
             **measured,
+            **({} if self.encoder is None else {"encoder": self.encoder}),
             "params": self.params,
             "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
             "delta": self.plan.budget.delta,

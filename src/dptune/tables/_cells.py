@@ -7,6 +7,7 @@ keep the same bits. No cell is ever refused or quoted.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,12 +25,15 @@ Cells = Sequence[Any] | AnyArray
 def numbers(cells: Cells) -> Array:
     """The cells as numbers; NaN for what is none."""
     if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiub":
-        return cells.astype(np.float64)
+        with np.errstate(all="ignore"):  # no warning may tell of a record
+            return cells.astype(np.float64)
     values = _values(cells)
-    try:
-        return np.array(list(map(float, values)), np.float64)
-    except Exception:
-        return np.array([_number(value) for value in values], np.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # what is a number only with a warning is none, and nobody is warned
+        try:
+            return np.array(list(map(float, values)), np.float64)
+        except Exception:
+            return np.array([_number(value) for value in values], np.float64)
 
 
 def _values(cells: Cells) -> Sequence[Any]:

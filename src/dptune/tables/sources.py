@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from dptune._typing import AnyArray
 from dptune.errors import InvalidInput
 from dptune.tables._batches import Batch, check_names, wanted_names
 from dptune.tables._cells import Cells
 from dptune.tables.csv_files import csv_batches, csv_names
 from dptune.tables.schema import CsvFormat, Schema
 
-__all__ = ["batches", "is_frame", "is_sparse", "is_table", "names_of", "table_kind"]
+__all__ = ["batches", "is_frame", "is_sparse", "is_table", "names_of", "table_kind", "tensor_pair"]
 
 _ROWS = 1 << 16
 _CSV = (".csv", ".tsv", ".txt", ".data")
@@ -41,6 +42,18 @@ def is_sparse(source: object) -> bool:
     """Whether this is a scipy sparse matrix or array; scipy is not loaded for the question."""
     sparse = sys.modules.get("scipy.sparse")
     return sparse is not None and bool(sparse.issparse(source))
+
+
+def tensor_pair(source: object) -> tuple[AnyArray, AnyArray] | None:
+    """The two columns of a torch ``TensorDataset`` as arrays with flat rows; None for anything else.
+
+    Torch is not loaded for the question.
+    """
+    data = sys.modules.get("torch.utils.data")
+    if data is None or not isinstance(source, data.TensorDataset) or len(source.tensors) != 2:
+        return None
+    x, y = (tensor.detach().cpu().numpy() for tensor in source.tensors)
+    return x.reshape(len(x), -1), y
 
 
 def is_table(source: object) -> bool:

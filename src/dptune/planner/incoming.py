@@ -1,0 +1,129 @@
+"""What users bring, as what trainers take: tables and arrays become a :class:`~dptune.data.Dataset`, by public figures.
+
+Figures about private data (how many records, which classes, which ranges) are declared, never counted or inferred:
+private data without them is refused here. Public data may be inferred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dptune._validate import integer
+from dptune.data import Dataset
+from dptune.errors import InvalidInput
+from dptune.tables import Encoder, Schema, array_dataset, infer, read_npz, read_schema, read_table
+from dptune.tables.sources import is_frame, is_sparse, table_kind, tensor_pair
+from dptune.training import DpSgdTrainer
+
+__all__ = ["Declared", "Incoming", "bring_in", "schema_of_public"]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What the caller declares about the data; all of it is public."""
+
+    schema: Schema | str | Path | None = None
+    target: str | None = None
+    records: int | None = None
+    classes: int | Sequence[object] | None = None
+    public: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Incoming:
+    """The records as trainers take them, their public number where it is declared, repairs for the vault, and how rows
+    of a table were encoded."""
+
+    data: Any
+    records: int | None
+    repairs: Mapping[str, int] = field(default_factory=dict, repr=False)
+    encoder: Encoder | None = None
+
+
+def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
+    """The data in the form that the trainer takes.
+
+    Tables and arrays are converted for built-in trainers, and wherever a schema is given. Data for a trainer of the
+    user's own is handed on as it is.
+    """
+    built_in = trainer is None or isinstance(trainer, DpSgdTrainer)
+    if built_in and (pair := tensor_pair(data)) is not None:
+        data = pair
+    if declared.schema is not None or (built_in and _is_table(data)):
+        return _table(data, declared)
+    if built_in and _is_arrays(data):
+        return _arrays(data, declared, needed=trainer is None)
+    if built_in and not isinstance(data, Dataset):
+        raise InvalidInput(
+            "'data' is the path of a CSV, Parquet or npz file, a DataFrame, a pair (X, y), a torch TensorDataset of "
+            f"two tensors, or a dptune Dataset; got {type(data).__name__}. For other records give a 'trainer' "
+            "of your own."
+        )
+    if declared.classes is not None:
+        raise InvalidInput("'classes' is for arrays (X, y); this data says itself what its classes are.")
+    records = declared.records
+    if records is None and trainer is None:
+        records = len(data) if declared.public else _undeclared("'records', about how many there are")
+    return Incoming(data, records)
+
+
+def _undeclared(what: str) -> int:
+    raise InvalidInput(f"Private data needs {what}: a public figure that you declare; it is never counted or inferred.")
+
+
+def _is_table(data: object) -> bool:
+    return is_frame(data) or (isinstance(data, str | Path) and table_kind(Path(data)) != "npz")
+
+
+def _is_arrays(data: object) -> bool:
+    return isinstance(data, str | Path) or (isinstance(data, tuple) and len(data) == 2)
+
+
+def _table(data: Any, declared: Declared) -> Incoming:
+    schema = declared.schema
+    if declared.classes is not None:
+        raise InvalidInput("'classes' is for arrays without a schema; declare them in the schema's target.")
+    if isinstance(schema, str | Path):
+        schema = read_schema(schema)
+    elif schema is None:
+        schema = schema_of_public(data, declared.target, public=declared.public)
+    elif not isinstance(schema, Schema):
+        raise InvalidInput(f"'schema' must be a Schema or the path of a TOML file; got {type(schema).__name__}.")
+    if declared.records is not None:
+        raise InvalidInput("'records' is in the schema already; leave it out.")
+    read = read_table(data, schema)
+    return Incoming(read.data, schema.records, read.repairs, read.encoder)
+
+
+def schema_of_public(data: Any, target: str | None, *, public: bool) -> Schema:
+    """The schema of a public table, read off its records; a private one is refused with what to do."""
+    if not public:
+        where = data if isinstance(data, str | Path) else "FILE"
+        raise InvalidInput(
+            f"Private records need a public schema: 'dptune schema draft {where} --out schema.toml' drafts one from "
+            "the names of the columns; fill it in and give schema='schema.toml' (--schema schema.toml)."
+        )
+    if target is None:
+        raise InvalidInput("A public table without a schema needs its 'target' (--target), the column to predict.")
+    return infer(data, target=target)
+
+
+def _arrays(data: Any, declared: Declared, *, needed: bool) -> Incoming:
+    x, y = read_npz(data) if isinstance(data, str | Path) else data
+    classes, records = declared.classes, declared.records
+    if declared.public:
+        classes = np.unique(np.asarray(y)).tolist() if classes is None else classes
+        records = x.shape[0] if records is None else records
+    if classes is None:
+        _undeclared("'classes', their number or a list of them")
+    if records is None and needed:
+        _undeclared("'records', about how many there are")
+    dense = x if is_sparse(x) or not declared.public else np.asarray(x)
+    name = Path(data).stem if isinstance(data, str | Path) else "data"
+    made = array_dataset(dense, y, classes or 0, name=name)
+    return Incoming(made, None if records is None else integer("records", records, 1))
