@@ -20,7 +20,7 @@ import numpy as np
 
 import dptune as dpt
 from dptune.tables import Category, Number, Schema, Target, read_schema, read_table
-from dptune.training.datasets import data_root
+from dptune.training.benchmark_data import data_root
 
 SCHEMA = Path(__file__).parents[1] / "examples" / "adult.toml"
 
