@@ -35,6 +35,8 @@ __all__ = [
     "set_times",
 ]
 
+MODEL_FILES = ("model.npz", "model.pickle")
+
 
 @dataclass(frozen=True)
 class Release:
@@ -74,6 +76,8 @@ class Release:
         name = self.details["model"]
         if name is None:
             return None
+        if name not in MODEL_FILES:  # never a path: it would lead out of the folder
+            raise Corrupt(f"The release in {self.path} names {str(name)[:80]!r} as its model; a model is beside it.")
         with storage_errors(f"The model in {self.path}"):
             content = (self.path / name).read_bytes()
         if hashlib.sha256(content).hexdigest() != self.details.get("model_sha256"):
@@ -123,7 +127,7 @@ def public_time(text: str) -> datetime.datetime:
 
 def _model_file(model: bytes) -> tuple[str, bytes]:
     """The name of a packed model's file. It is not opened here: a pickle may run code of the worker that made it."""
-    return ("model.npz" if is_arrays(model) else "model.pickle"), model
+    return MODEL_FILES[0 if is_arrays(model) else 1], model
 
 
 def set_times(moment: datetime.datetime, *paths: Path) -> None:
