@@ -22,6 +22,7 @@ from dptune.errors import InvalidInput
 __all__ = [
     "DeclaresBatch",
     "DeclaresCost",
+    "DeclaresFactory",
     "DeclaresGenerator",
     "DeclaresHoldout",
     "DeclaresRecords",
@@ -128,8 +129,9 @@ class Trainer(DeclaresCost, SupportsFit[DataT_contra, ModelT_co], Protocol[DataT
       generator gives the same outcome, so that a run that was cut off does not draw a second time. Global generators
       are neither used nor changed.
     * **Runs know nothing of each other.** Nothing is kept between calls: an outcome is a function of the arguments.
-    * **It travels.** Worker processes get a pickled copy, and models come back pickled (or as arrays, if they are a
-      dictionary of arrays). Calls are made by one thread at a time.
+    * **It travels.** Worker processes get a pickled copy. Models come back as files that are safe to open: arrays and
+      plain values, built-in models, torch modules (:class:`DeclaresFactory`), scikit-learn estimators; anything else
+      is refused, unless the run was asked for pickles. Calls are made by one thread at a time.
     * Arguments belong to the caller: ``params`` and ``data`` must not be changed.
 
     Example:
@@ -308,6 +310,19 @@ class DeclaresGenerator(Protocol):
         """The name of the generator that draws the noise here."""
 
 
+@runtime_checkable
+class DeclaresFactory(Protocol):
+    """A trainer of torch modules that says which function makes them, so that they can be stored without a pickle.
+
+    A sequence of known layers needs none: its file describes it. For any other module the file names the function
+    (``package.module:name``), so it must be one that can be imported, and whoever opens the file gives it.
+    """
+
+    @property
+    def module_factory(self) -> Callable[[Params], Any] | None:
+        """A function of the parameters that returns a new module, or None."""
+
+
 def has_own_score(trainer: object) -> bool:
     """Whether a trainer's score is its own affair: public records, a paid holdout, or its author's promise.
 
@@ -401,10 +416,12 @@ class FunctionTrainer(Generic[DataT, ModelT]):
     Args:
         function: what :meth:`fit` calls with (params, data, rng); it must meet the contract of :class:`Trainer`.
         declared: the cost of one run, or a function of the parameters that returns it.
+        module_factory: makes the torch modules that the function returns, where they are no ``Sequential``.
     """
 
     function: Callable[[Params, DataT, np.random.Generator], tuple[ModelT, float]]
     declared: Cost | Callable[[Params], Cost]
+    module_factory: Callable[[Params], Any] | None = None
 
     def cost(self, params: Params) -> Cost:
         """The declared cost."""
@@ -420,7 +437,7 @@ class FunctionTrainer(Generic[DataT, ModelT]):
 
 
 def trainer(
-    *, cost: Cost | Callable[[Params], Cost]
+    *, cost: Cost | Callable[[Params], Cost], module: Callable[[Params], Any] | None = None
 ) -> Callable[[Callable[[Params, DataT, np.random.Generator], tuple[ModelT, float]]], FunctionTrainer[DataT, ModelT]]:
     """Make a trainer of a function ``(params, data, rng) -> (model, score)`` whose one run costs ``cost``.
 
@@ -429,6 +446,8 @@ def trainer(
 
     Args:
         cost: the cost of one run, or a function of the parameters that returns it.
+        module: a function of the parameters, which can be imported, that makes the torch modules which the function
+            returns; not needed for a ``torch.nn.Sequential`` of common layers (:class:`DeclaresFactory`).
 
     Returns:
         A decorator for the function.
@@ -447,7 +466,7 @@ def trainer(
     """
     if not isinstance(cost, Cost) and not callable(cost):
         raise InvalidInput("'cost' must be a cost, or a function of the parameters that returns one.")
-    return lambda function: FunctionTrainer(function, cost)
+    return lambda function: FunctionTrainer(function, cost, module)
 
 
 def fit_many(
@@ -474,11 +493,11 @@ class _Decorator(ModuleType):
     """``dptune.trainer`` is this module and the decorator in it: whichever of both was bound last can be called."""
 
     def __call__(
-        self, *, cost: Cost | Callable[[Params], Cost]
+        self, *, cost: Cost | Callable[[Params], Cost], module: Callable[[Params], Any] | None = None
     ) -> Callable[
         [Callable[[Params, DataT, np.random.Generator], tuple[ModelT, float]]], FunctionTrainer[DataT, ModelT]
     ]:
-        return trainer(cost=cost)
+        return trainer(cost=cost, module=module)
 
 
 sys.modules[__name__].__class__ = _Decorator

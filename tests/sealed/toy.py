@@ -201,7 +201,7 @@ class _InlineSession:
     results: list[Result] = field(default_factory=list)
 
     def submit(self, *tasks: Task) -> None:
-        self.results += _train(self.work.trainer, self.work.data, self.work.secret, tasks)
+        self.results += _train(self.work.trainer, self.work.data, self.work.secret, tasks, self.work.pickle)
 
     def wait(self, seconds: float) -> Result | None:
         del seconds

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dptune._validate import flag
 from dptune.cli._display import heartbeat
 from dptune.cli._job import Job, load_data, make_budget, make_executor, read_job
 from dptune.cli._output import number, print_json, print_rows
@@ -53,6 +54,9 @@ def tune(
         str | None, typer.Option(help="A public time before which nothing is released; auto: from the rehearsal.")
     ] = None,
     rehearsal: Annotated[Path | None, typer.Option(help="The folder of an earlier rehearsal of this job.")] = None,
+    pickle: Annotated[
+        bool | None, typer.Option("--pickle", help="Models that no safe file can hold become pickles, which run code.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Tune on private data within (epsilon, delta) and release the winner, the model and the statement."""
@@ -65,7 +69,7 @@ def tune(
     job = job.with_fields("method", name=method, runs=runs, fraction=fraction)
     book = None if ledger is None else str(ledger.absolute())
     job = job.with_fields("run", ledger=book, dataset=dataset, executor=executor, workers=workers, address=address)
-    job = job.with_fields("run", trusted=trusted, seed=seed, release_at=release_at)
+    job = job.with_fields("run", trusted=trusted, seed=seed, release_at=release_at, pickle=pickle)
     job = job.with_fields("run", rehearsal=None if rehearsal is None else str(rehearsal.absolute()))
     if out is None:
         raise InvalidInput("Say where the run goes: --out DIR.")
@@ -123,6 +127,7 @@ def _run(job: Job, plan: Plan, trainer: Trainer[Any, object], data: object, out:
             data_is=job.get("data", "kind", "private"),
             release_at=job.get("run", "release_at"),
             rehearsal=job.get("run", "rehearsal"),
+            pickle=flag("pickle", job.get("run", "pickle", False)),
             job=job.describe(),
             beat=beat,
         )

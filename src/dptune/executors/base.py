@@ -26,6 +26,7 @@ class Work:
         data: The private records.
         secret: That of the run's randomness.
         vault: Where output and temporary files of workers on this machine go.
+        pickle: Whether models that no safe file can hold may become pickles.
 
     Example:
         >>> from pathlib import Path
@@ -40,6 +41,7 @@ class Work:
     data: Any
     secret: bytes
     vault: Path
+    pickle: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Task:
     Args:
         index: By which number its result is known.
         trial: What the training obeys, as JSON.
-        start: The pickled model that it starts from, if any.
+        start: The packed model that it starts from, if any.
 
     Example:
         >>> from dptune.executors import Task
@@ -69,7 +71,7 @@ class Result:
     Args:
         index: The number of the task.
         score: The trial's score; minus infinity if there is none.
-        model: The pickled model; the driver does not open it.
+        model: The packed model; the driver does not open it.
         error: The traceback of a trial that raised.
         died: Whether the worker died before it answered.
         output: What the trial printed.

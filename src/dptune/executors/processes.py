@@ -60,7 +60,7 @@ def hello(work: Work) -> list[bytes]:
     """The messages that a worker gets first; raises if trainer or data cannot be sent."""
     paths = [str(Path(p).absolute()) if p else str(Path.cwd()) for p in sys.path]
     try:
-        return [pickle.dumps(paths), dumps((work.trainer, work.data, work.secret))]
+        return [pickle.dumps(paths), dumps((work.trainer, work.data, work.secret, work.pickle))]
     except Exception as error:
         raise InvalidInput(
             f"The trainer or the data cannot be sent to another process ({type(error).__name__}: {error}). "

@@ -36,6 +36,7 @@ class OpacusTrainer(Generic[DataT, ModelT]):
         function: Takes ``(params, data, engine)`` and returns ``(model, score)``. The score must come from public
             records: nothing of the engine covers it.
         declared: The cost of one run for given parameters.
+        module_factory: Makes the modules that the function returns, where they are no ``Sequential``.
 
     Example:
         >>> from dptune import DpSgd
@@ -47,6 +48,7 @@ class OpacusTrainer(Generic[DataT, ModelT]):
 
     function: Callable[[Params, DataT, Any], tuple[ModelT, float]]
     declared: Callable[[Params], DpSgd]
+    module_factory: Callable[[Params], Any] | None = None
 
     def cost(self, params: Params) -> Cost:
         """The declared cost of one run."""
@@ -79,7 +81,7 @@ class OpacusTrainer(Generic[DataT, ModelT]):
 
 
 def opacus_trainer(
-    *, cost: DpSgd | Callable[[Params], DpSgd]
+    *, cost: DpSgd | Callable[[Params], DpSgd], module: Callable[[Params], Any] | None = None
 ) -> Callable[[Callable[[Params, DataT, Any], tuple[ModelT, float]]], OpacusTrainer[DataT, ModelT]]:
     """Make a trainer of an Opacus training function whose one run costs at most ``cost``.
 
@@ -91,6 +93,8 @@ def opacus_trainer(
 
     Args:
         cost: The cost of one run, or a function of the parameters that returns it.
+        module: A function of the parameters, which can be imported, that makes the modules which the function returns;
+            not needed for a ``torch.nn.Sequential`` of common layers.
 
     Returns:
         A decorator for a function ``(params, data, engine) -> (model, score)``.
@@ -114,7 +118,7 @@ def opacus_trainer(
     declared: Callable[[Params], DpSgd] = (lambda params: cost) if isinstance(cost, DpSgd) else cost
     if not callable(declared):
         raise InvalidInput("'cost' must be a DpSgd cost, or a function of the parameters that returns one.")
-    return lambda function: OpacusTrainer(function, declared)
+    return lambda function: OpacusTrainer(function, declared, module)
 
 
 def check_history(history: History, declared: DpSgd) -> None:

@@ -112,6 +112,7 @@ class Terms:
     replay: str
     fingerprint: str | None
     job: dict[str, Any] | None
+    pickle: bool = False  # models that no safe file can hold may be pickles
 
     def describe(self) -> dict[str, Any]:
         return {**self.__dict__, "plan": self.plan.describe()}

@@ -73,13 +73,13 @@ class UnderWay:
         if (self.folder / "release").exists():  # cut off between the release and its note
             return self._close(load_release(self.folder))
         randomness = self.vault.randomness()
-        work = Work(self.trainer, self.data, randomness.secret(), self.vault.inside)
+        work = Work(self.trainer, self.data, randomness.secret(), self.vault.inside, self.terms.pickle)
         with self._workers(work) as session:
             signer = None if self.terms.ledger is None else signer_of(randomness, self.terms.run)
             receipt, budget, unit = self._charge(signer)
             with self._sealed():
                 kind = kinds(self.trainer, self._log)
-                loop = Loop(self.vault, session, self.beat, counts=receipt is None, kind=kind)
+                loop = Loop(self.vault, session, self.beat, receipt is None, kind, self.terms.pickle)
                 selection, replay = self._train(loop, randomness)
                 facts = self._facts(selection, receipt, budget, unit, replay)
                 built = self._build(facts, selection, loop, signer)

@@ -60,6 +60,7 @@ def run(
     release_at: str | None = None,
     rehearsal: str | Path | None = None,
     charge: str | None = None,
+    pickle: bool = False,
     job: dict[str, Any] | None = None,
     beat: Callable[[Beat], None] | None = None,
 ) -> Release:
@@ -80,6 +81,8 @@ def run(
         rehearsal: the folder of an earlier rehearsal, whose replay check goes into the statement and whose durations
             serve "auto".
         charge: claims a charge that was committed earlier.
+        pickle: lets models that no safe file can hold become pickles, which run code when they are opened; the
+            statement says so.
         job: how the command line described the run, for ``dptune resume``.
         beat: is called with signs of life.
 
@@ -116,7 +119,7 @@ def run(
             book.check_relation(name, plan.cost)  # refused before anything is written, as is an unknown data set
         mark = None if book is None else fingerprint(data, book.path)
         where = None if book is None else str(book.path.absolute())
-        terms = Terms(plan, identity, charge or identity, where, name, data_is, release_at, replay, mark, job)
+        terms = Terms(plan, identity, charge or identity, where, name, data_is, release_at, replay, mark, job, pickle)
         noted = {"terms": terms.describe(), "state": "open", "generator": _generator(trainer)}
         noted["records"] = mark_of(data, randomness)
         if release_at is not None:

@@ -111,8 +111,8 @@ def _packed(outcome: object) -> tuple[bytes, float]:
     assert isinstance(outcome, tuple), f"a run returns (model, score); got {type(outcome).__name__}"
     assert len(outcome) == 2, f"a run returns (model, score); got {len(outcome)} values"
     score = float(outcome[1])
-    content = pack_model(outcome[0])
-    open_model(content)
+    content = pack_model(outcome[0], pickle=True)
+    open_model(content, pickle=True)
     return content, score
 
 
@@ -228,11 +228,11 @@ def _check_warm_start(trainer: Trainer[DataT, object], params: Params, data: Dat
     if not isinstance(trainer, SupportsWarmStart):
         return
     start = trainer.fit(dict(params), data, _rng(5))[0]
-    content = pack_model(start)
-    found = [_packed(trainer.fit_from(dict(params), data, _rng(6), open_model(content))) for _ in range(2)]
+    content = pack_model(start, pickle=True)
+    found = [_packed(trainer.fit_from(dict(params), data, _rng(6), open_model(content, pickle=True))) for _ in range(2)]
     assert found[0][0] == found[1][0], "the same generator and start must give the same model"
     trainer.fit_from(dict(params), data, _rng(6), start)
-    assert pack_model(start) == content, "fit_from must not change the model that it starts from"
+    assert pack_model(start, pickle=True) == content, "fit_from must not change the model that it starts from"
     for part in _parts(data):
         trainer.fit_from(dict(params), part, _rng(6), start)
 
@@ -261,7 +261,7 @@ def _check_stacking(
 def _close(one: object, other: object, tolerance: float) -> bool:
     a, b = weights_of(one), weights_of(other)
     if a is None or b is None:
-        return pack_model(one) == pack_model(other)
+        return pack_model(one, pickle=True) == pack_model(other, pickle=True)
     return a.shape == b.shape and bool(np.allclose(a, b, rtol=0.0, atol=tolerance * max(1.0, float(np.abs(b).max()))))
 
 

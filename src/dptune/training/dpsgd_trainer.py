@@ -99,6 +99,11 @@ class DpSgdTrainer:
         return generator_of(self.settings.secure)
 
     @property
+    def module_factory(self) -> Callable[[Params], Any] | None:
+        """What makes the modules, where the model is a function of the parameters."""
+        return None if isinstance(self.model, Mlp | Cnn) else self.model
+
+    @property
     def declared_records(self) -> int:
         """About how many records there are: the denominator over the sampling rate, both public."""
         return max(1, round(self.settings.batch_size / self.settings.sampling_rate))
