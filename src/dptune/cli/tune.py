@@ -21,9 +21,13 @@ from dptune.executors import Executor
 from dptune.methods import Plan, known_methods
 from dptune.sealed import Release, run
 from dptune.sealed.duration import offer
+from dptune.sealed.rehearsal import report
+from dptune.sealed.statement import no_model
 from dptune.trainer import Trainer
 
-__all__ = ["run_job", "show", "stoppable", "tune"]
+__all__ = ["exit_code", "run_job", "show", "stoppable", "tune"]
+
+NO_MODEL = 3
 
 
 def tune(
@@ -58,8 +62,11 @@ def tune(
         bool | None, typer.Option("--pickle", help="Models that no safe file can hold become pickles, which run code.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
-) -> None:
-    """Tune on private data within (epsilon, delta) and release the winner, the model and the statement."""
+) -> int:
+    """Tune on private data within (epsilon, delta) and release the winner, the model and the statement.
+
+    Exit codes: 0 a model was released, 2 refused or stopped, 3 released without a model.
+    """
     job = read_job(config)
     named = {"file": str(Path(data).absolute())} if data is not None and data.endswith(".npz") else {"name": data}
     if validation is not None and validation.endswith(".npz"):
@@ -74,7 +81,7 @@ def tune(
     if out is None:
         raise InvalidInput("Say where the run goes: --out DIR.")
     release = run_job(job, out, quiet=as_json)
-    show(release, as_json)
+    return show(release, as_json)
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -141,11 +148,19 @@ def offer_time(job: Job, plan: Plan, executor: Executor) -> None:
     print(offer(plan, Path(rehearsal), executor))
 
 
-def show(release: Release, as_json: bool) -> None:
-    """What was released, for people or machines: never more than the release folder holds."""
+def show(release: Release, as_json: bool) -> int:
+    """What was released, for people or machines, and the exit code: never more than the release folder holds.
+
+    A rehearsal has no secrets, so all of it is shown.
+    """
+    code = exit_code(release)
     if as_json:
         print_json({**release.details, "folder": str(release.path)})
-        return
+        return code
+    if not release.details["guarantee"] and (release.path.parent / "vault").is_dir():
+        print(report(release.path.parent), end="\n\n")
+    if code:
+        print(no_model(release.details.get("chance_of_no_model"), release.details["guarantee"]))
     shown = [
         [name, f"{value:.6g}" if isinstance(value, float) else str(value)] for name, value in release.params.items()
     ]
@@ -157,4 +172,11 @@ def show(release: Release, as_json: bool) -> None:
         ["lower certificate", number(release.epsilon_lower)],
         ["statement", str(release.path / "statement.md")],
     ]
-    print_rows(f"released by {release.method} on {release.dataset}", ["", ""], rows)
+    what = "released" if not code else "released WITHOUT A MODEL"
+    print_rows(f"{what} by {release.method} on {release.dataset}", ["", ""], rows)
+    return code
+
+
+def exit_code(release: Release) -> int:
+    """0 for a release with a model, 3 for one without; decided by ``release.json`` alone."""
+    return NO_MODEL if release.outcome == "no model" else 0

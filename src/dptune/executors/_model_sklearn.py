@@ -11,7 +11,7 @@ import importlib.util
 import io
 import json
 import zipfile
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from dptune.errors import InvalidInput
 
@@ -24,9 +24,18 @@ class NotTrusted(Exception):
     """An estimator with parts that skops does not trust; says which."""
 
 
+@runtime_checkable
+class _Estimator(Protocol):
+    """What every estimator of scikit-learn has."""
+
+    def fit(self, x: Any, y: Any, /) -> Any: ...
+
+    def get_params(self, deep: bool = True) -> Any: ...
+
+
 def is_estimator(model: object) -> bool:
     """Whether a model is an estimator of scikit-learn, or one made like those."""
-    return hasattr(model, "__sklearn_tags__") or (hasattr(model, "get_params") and hasattr(model, "fit"))
+    return isinstance(model, _Estimator) and not isinstance(model, type)
 
 
 def _skops() -> Any:

@@ -118,11 +118,10 @@ def _safetensors(tensors: Mapping[str, Any], described: dict[str, Any]) -> bytes
 
 def _unwrapped(model: Any) -> nn.Module:
     """The module itself, without what Opacus puts around it for training."""
-    if type(model).__module__.startswith("opacus.") and isinstance(getattr(model, "_module", None), nn.Module):
-        return _unwrapped(model._module)
     if not isinstance(model, nn.Module):
         raise NotDescribed(type(model).__name__)
-    return model
+    inner = dict(model.named_children()).get("_module")
+    return _unwrapped(inner) if inner is not None and type(model).__module__.startswith("opacus.") else model
 
 
 def _frozen(module: nn.Module) -> list[str]:

@@ -10,8 +10,10 @@ from dptune.accounting import ADDED_OR_REMOVED, Neighbours, Runs
 from dptune.methods import Budget
 from dptune.planner.advice import choose
 from dptune.sealed.duration import offer
+from dptune.sealed.rehearsal import report
 from dptune.sealed.release import Release
 from dptune.sealed.run import run
+from dptune.sealed.statement import no_model
 from dptune.spaces import Domain
 from dptune.trainer import Trainer
 
@@ -44,7 +46,8 @@ def tune(
         records: the public number of records; a DP-SGD trainer implies one.
         runs: the law of the number of runs; by default geometric.
         neighbours: what the guarantee hides; for patients with at most 5 records ``ADDED_OR_REMOVED.group(5)``.
-        explain: is given the explanation before data is touched, and with a ``rehearsal`` a time of release too.
+        explain: is given the explanation before data is touched, and with a ``rehearsal`` a time of release too; after
+            a rehearsal, everything that it found; and that no model was released, if none was.
         options: for the runner: ``ledger``, ``dataset``, ``out``, ... (:func:`dptune.run`).
 
     Returns:
@@ -71,4 +74,9 @@ def tune(
         rehearsal, hidden = options.get("rehearsal"), options.get("release_at") is not None
         if rehearsal is not None and not hidden and options.get("seed") is None:
             explain(offer(advice.plan, Path(rehearsal), options.get("executor")))
-    return run(advice.plan, trainer, data, **options)
+    release = run(advice.plan, trainer, data, **options)
+    if explain is not None and not release.details["guarantee"]:
+        explain(report(release.path.parent))
+    if explain is not None and release.outcome == "no model":
+        explain(no_model(release.details["chance_of_no_model"], release.details["guarantee"]))
+    return release

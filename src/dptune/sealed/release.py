@@ -23,7 +23,6 @@ from dptune._files import plain, private_folder, remove_tree, storage_errors, sy
 from dptune.errors import Corrupt, InvalidInput
 from dptune.executors.models import KINDS, kind_of, open_model
 from dptune.sealed._binding import file_digest, plan_file, seal_release
-from dptune.sealed._predicting import usable
 from dptune.sealed._signature import Signer
 from dptune.sealed.statement import Facts, statement_markdown
 
@@ -105,6 +104,8 @@ class Release:
         name = self.details["model"]
         if name is None:
             return None
+        from dptune.sealed._predicting import usable  # noqa: PLC0415 - loads the training engines
+
         content = self._model_content(name)
         try:
             kind = name.rpartition(".")[2]
