@@ -33,6 +33,7 @@ __all__ = [
     "Params",
     "SupportsCheck",
     "SupportsFit",
+    "SupportsPreflight",
     "SupportsShapes",
     "SupportsStacking",
     "SupportsWarmStart",
@@ -215,6 +216,26 @@ class SupportsCheck(Protocol[DataT_contra]):
 
         Raises:
             Exception: the model does not fit the records, or cannot be made.
+        """
+
+
+@runtime_checkable
+class SupportsPreflight(Protocol[DataT_contra, ModelT_co]):
+    """A trainer that compares what it declares with what it does, on blank records, before anything is charged."""
+
+    def preflight(self, params: Params, data: DataT_contra, rng: np.random.Generator, /) -> tuple[ModelT_co, float]:
+        """As :meth:`Trainer.fit`, but also refuse where declaration and code disagree.
+
+        Args:
+            params: a candidate from public randomness.
+            data: a few made-up records.
+            rng: public randomness.
+
+        Returns:
+            The model and its score.
+
+        Raises:
+            Exception: it cannot train such records, or would do something else than it declares.
         """
 
 

@@ -57,7 +57,7 @@ class Gated:
         return Gdp(0.1)
 
     def fit(self, params, data, rng):
-        while not (Path(own_numbers.__file__).parent / "gate").exists():
+        while data.max() > 1 and not (Path(own_numbers.__file__).parent / "gate").exists():
             time.sleep(0.02)
         return {"total": data.sum(keepdims=True)}, float(params["x"])
 

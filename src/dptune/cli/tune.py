@@ -95,6 +95,8 @@ def stoppable(folder: Path) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, _interrupt) if main else None
     try:
         yield
+    except Stopped:  # it knows better what was charged
+        raise
     except KeyboardInterrupt:
         raise Stopped(
             f"Stopped. If {folder} holds a run, what it was charged stays charged: finish it with 'dptune resume "

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from dptune.trainer import SupportsFit
 
-__all__ = ["Executor", "Result", "Session", "Task", "Work", "dead"]
+__all__ = ["Executor", "Result", "Session", "Task", "TriesTrials", "Work", "attempt", "dead"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Task:
         index: By which number its result is known.
         trial: What the training obeys, as JSON.
         start: The packed model that it starts from, if any.
+        blank: Whether it is only tried, on blank records, before anything is charged.
 
     Example:
         >>> from dptune.executors import Task
@@ -62,6 +63,7 @@ class Task:
     index: int
     trial: str
     start: bytes | None = None
+    blank: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,14 @@ def dead(indices: Iterable[int]) -> list[Result]:
     return [Result(index, float("-inf"), error="the worker process died", died=True) for index in indices]
 
 
+def attempt(session: Session, task: Task) -> Result:
+    """Submit one task to a session that has no other, and wait for its result."""
+    session.submit(task)
+    while (result := session.wait(1.0)) is None:
+        pass
+    return result
+
+
 class Session(Protocol):
     """Running workers.
 
@@ -118,6 +128,23 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Stop all workers, whatever they do."""
+
+
+@runtime_checkable
+class TriesTrials(Protocol):
+    """A session that can try a trial before anything is charged; without it, failures show in a rehearsal alone."""
+
+    def attempt(self, task: Task) -> Result:
+        """Train a trial on blank records, by the very path that the run will take (``_worker.try_blank``).
+
+        It is called before any task is submitted. The records of the run are not trained on.
+
+        Args:
+            task: a trial from public randomness, with ``blank`` set.
+
+        Returns:
+            A result whose ``error`` is one line, if it failed.
+        """
 
 
 class Executor(Protocol):

@@ -24,7 +24,7 @@ from typing import BinaryIO
 from dptune._validate import integer
 from dptune.errors import InvalidInput, Stopped
 from dptune.executors._messages import LARGEST, BadMessage, pack_tasks, unpack_ready, unpack_result
-from dptune.executors.base import Result, Session, Task, Work, dead
+from dptune.executors.base import Result, Session, Task, Work, attempt, dead
 from dptune.executors.models import dumps
 
 __all__ = ["Processes", "did_not_arrive", "environment", "hello", "one_thread"]
@@ -226,6 +226,9 @@ class _Session:
                 return self._death(place, worker)
             return result
         return self._silent_death(busy)
+
+    def attempt(self, task: Task) -> Result:
+        return attempt(self, task)
 
     def _death(self, place: int, worker: _Worker) -> Result:
         self._drop(place)

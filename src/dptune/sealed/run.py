@@ -26,6 +26,7 @@ from dptune.methods.plan import Plan
 from dptune.randomness import Randomness
 from dptune.sealed._clock import Deadline
 from dptune.sealed._folder import Folder, new_folder, working_in
+from dptune.sealed._interrupt import interruptible
 from dptune.sealed._records import check_records, mark_of
 from dptune.sealed._terms import Terms, check_able, check_name, check_run, fingerprint, preflight, stored_job, terms_of
 from dptune.sealed._under_way import UnderWay, check_release
@@ -93,6 +94,7 @@ def run(
         InvalidInput: something public is wrong; nothing was charged.
         BudgetExceeded: the ledger has less left; nothing was charged.
         Stopped: the run stopped inside the seal; it is charged, and :func:`resume` continues it.
+        Interrupted: Ctrl-C; one line says what was charged and how to go on. It is a ``KeyboardInterrupt`` too.
 
     Example:
         >>> from dptune import Budget, Float, Geometric, PureDp, RandomStopping, Space, trainer
@@ -112,7 +114,11 @@ def run(
     name = check_name(dataset or (str(data.name) if isinstance(data, Named) and data.name else "data"))
     identity = secrets.token_hex(16)
     path = Path(out) if out is not None else Path("dptune-runs") / f"{_plain(name)}-{identity[:8]}"
-    with new_folder(path) as folder, _refused(folder, charging=seed is None and charge is None):
+    with (
+        interruptible(path, job is not None),
+        new_folder(path) as folder,
+        _refused(folder, charging=seed is None and charge is None),
+    ):
         book = None
         if seed is None:
             book = folder.own_ledger(plan, name) if ledger is None else _ledger(ledger)
@@ -200,7 +206,7 @@ def resume(
     folder = Path(out)
     if released(folder):
         return load_release(folder, continued=False)
-    with working_in(folder):
+    with interruptible(folder, False), working_in(folder):
         vault = Vault.open(folder / "vault")  # looked at again: another process may just have finished it
         terms = terms_of(vault)
         if not (folder / "release").exists():
