@@ -320,13 +320,15 @@ class Ledger:
         with self._chain.transaction() as chain:
             entries = chain.all()
         deltas: dict[str, float] = {}
+        charged: set[str] = set()
         found: list[Charge] = []
         for entry in entries:
             if entry.body["kind"] == "dataset":
                 deltas[entry.body["dataset"]] = float(entry.body["filter"]["delta"])
             elif entry.body["kind"] == "charge":
                 charge = charge_of(entry, deltas[entry.body["dataset"]])
-                first = all(one.dataset != charge.dataset for one in found)
+                first = charge.dataset not in charged
+                charged.add(charge.dataset)
                 found.append(replace(charge, total=charge.epsilon) if first and charge.epsilon else charge)
         return found
 
