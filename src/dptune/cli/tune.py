@@ -16,7 +16,7 @@ from dptune.cli._display import heartbeat
 from dptune.cli._job import Job, load_data, make_budget, make_executor, read_job
 from dptune.cli._output import number, print_json, print_rows
 from dptune.cli._tuning import make_plan, make_trainer
-from dptune.errors import InvalidInput, Stopped
+from dptune.errors import Interrupted, InvalidInput, Stopped
 from dptune.executors import Executor
 from dptune.methods import Plan, known_methods
 from dptune.sealed import Release, run
@@ -95,8 +95,8 @@ def stoppable(folder: Path) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, _interrupt) if main else None
     try:
         yield
-    except Stopped:  # it knows better what was charged
-        raise
+    except Interrupted as error:  # it knows what was charged; as a KeyboardInterrupt it would not be one line
+        raise Stopped(str(error)) from None
     except KeyboardInterrupt:
         raise Stopped(
             f"Stopped. If {folder} holds a run, what it was charged stays charged: finish it with 'dptune resume "

@@ -14,26 +14,25 @@ __all__ = ["interruptible"]
 
 
 @contextlib.contextmanager
-def interruptible(folder: Path, from_job: bool) -> Iterator[None]:
+def interruptible(folder: Path) -> Iterator[None]:
     """Turn Ctrl-C into :class:`~dptune.errors.Interrupted`, after everything that was not charged was taken back."""
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted(_what_stands(folder, from_job)) from None
+        raise Interrupted(_what_stands(folder)) from None
 
 
-def _what_stands(folder: Path, from_job: bool) -> str:
+def _what_stands(folder: Path) -> str:
     """What is known without looking at anything but the run's public terms."""
-    go_on = f"dptune.resume({str(folder)!r}, trainer, data)"
-    if from_job:
-        go_on = f"'dptune resume {folder}'"
     vault = Vault(folder / "vault")
     if not vault.path.exists():
         return "Stopped before anything was charged."
     try:
         terms = terms_of(vault)
     except DptuneError:
-        return f"Stopped. What the run in {folder} was charged stays charged: finish it with {go_on}."
+        return f"Stopped. What the run in {folder} was charged stays charged: resume it."
+    by_hand = f"dptune.resume({str(folder)!r}, trainer, data)"
+    go_on = by_hand if terms.job is None else f"'dptune resume {folder}'"
     if terms.ledger is None:
         return f"Stopped. The rehearsal in {folder} is not charged: finish it with {go_on}, or start another one."
     return (

@@ -54,6 +54,12 @@ class Rehearsed:
         release: what it released, without a guarantee.
         trials: all trainings, in the order of their numbers.
         refusal: why a sealed run of the same job would be refused before its charge, if it would.
+
+    Example:
+        >>> release = Release(Path("release"), {"lr": 0.1}, 3.0, 1e-5, 2.9, "subset", "icu", "", {"model": "model.npz"})
+        >>> one = RehearsedTrial(0, {"lr": 0.1}, -math.inf, 0.5, "ValueError: no such column", 0)
+        >>> Rehearsed(release, (one,), None).warnings()[0]
+        '1 of 1 trainings failed, silently in a sealed run; 1 of them with: ValueError: no such column'
     """
 
     release: Release
@@ -100,9 +106,24 @@ def read_rehearsal(run: str | Path) -> Rehearsed:
     Args:
         run: the run's folder.
 
+    Returns:
+        All trainings, and what would go wrong.
+
     Raises:
         InvalidInput: the run was sealed: its scores and errors are not to be shown (``read_vault`` is for curators).
         Corrupt: there is no finished run in the folder.
+
+    Example:
+        >>> import numpy as np
+        >>> import dptune as dpt
+        >>> @dpt.trainer(cost=dpt.PureDp(0.1))
+        ... def guess(params, data, rng):
+        ...     return {"rate": params["lr"]}, -abs(params["lr"] - 1)
+        >>> method = dpt.RandomStopping(dpt.Space(lr=dpt.Float(0.1, 10, log=True)), dpt.Geometric(3))
+        >>> plan = method.plan(dpt.Budget(1, 1e-5), guess)
+        >>> _ = dpt.run(plan, guess, np.arange(3), seed=1, data_is="synthetic", out="rehearsed")
+        >>> len(read_rehearsal("rehearsed").failed)
+        0
     """
     folder = Path(run)
     release = load_release(folder)

@@ -115,7 +115,7 @@ def run(
     identity = secrets.token_hex(16)
     path = Path(out) if out is not None else Path("dptune-runs") / f"{_plain(name)}-{identity[:8]}"
     with (
-        interruptible(path, job is not None),
+        interruptible(path),
         new_folder(path) as folder,
         _refused(folder, charging=seed is None and charge is None),
     ):
@@ -206,7 +206,7 @@ def resume(
     folder = Path(out)
     if released(folder):
         return load_release(folder, continued=False)
-    with interruptible(folder, False), working_in(folder):
+    with interruptible(folder), working_in(folder):
         vault = Vault.open(folder / "vault")  # looked at again: another process may just have finished it
         terms = terms_of(vault)
         if not (folder / "release").exists():
