@@ -46,7 +46,7 @@ class Trainer:
         return Gdp(0.1)
 
     def fit(self, params, data, rng):
-        if data.any() and params["x"] < {below}:
+        if data.max() > 1 and params["x"] < {below}:  # the blank ones are not above 1
             raise RuntimeError("diverged on these records")
         return {{"x": np.array([params["x"]])}}, params["x"]
 
