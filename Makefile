@@ -53,7 +53,7 @@ $(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt $(KERNELS)
 
 $(VENV)/.dev: $(VENV)/.core
 	$(PIP) torch
-	$(PIP) -e ".[dev,torch,ray,flower,report,tables]"
+	$(PIP) -e ".[dev,torch,ray,flower,report,tables,sklearn]"
 	@touch $@
 
 clean:

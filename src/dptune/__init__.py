@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         within_client,
     )
     from dptune.data import Dataset
-    from dptune.errors import BudgetExceeded, Corrupt, DptuneError, InvalidInput, NotComparable, Stopped
+    from dptune.errors import BudgetExceeded, Corrupt, DptuneError, Interrupted, InvalidInput, NotComparable, Stopped
     from dptune.ledgers import Ledger
     from dptune.methods import Adaptive, Budget, NoisyBest, PrivateValidation, RandomStopping, Subset, Threshold, Vote
     from dptune.planner import tune
@@ -67,6 +67,7 @@ __all__ = [
     "Gdp",
     "Geometric",
     "Int",
+    "Interrupted",
     "InvalidInput",
     "Laplace",
     "Ledger",
@@ -137,6 +138,7 @@ _NAMES = {
         "BudgetExceeded",
         "Corrupt",
         "DptuneError",
+        "Interrupted",
         "InvalidInput",
         "NotComparable",
         "Stopped",

@@ -10,7 +10,7 @@ import numbers
 
 from dptune.errors import InvalidInput
 
-__all__ = ["integer", "real"]
+__all__ = ["flag", "integer", "real"]
 
 
 def _interval(low: float, high: float, low_open: bool, high_open: bool) -> str:
@@ -52,3 +52,10 @@ def integer(name: str, value: object, low: int, high: int | None = None, *, hint
     if not math.isfinite(x) or x != math.floor(x) or x < low or (high is not None and x > high):
         raise InvalidInput(f"{must}; got {value!r}.{tail}")
     return value if isinstance(value, int) else int(x)
+
+
+def flag(name: str, value: object) -> bool:
+    """Return ``value`` if it is True or False, or raise :class:`InvalidInput`."""
+    if not isinstance(value, bool):
+        raise InvalidInput(f"'{name}' must be true or false; got {value!r}.")
+    return value

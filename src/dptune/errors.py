@@ -6,6 +6,7 @@
       BudgetExceeded      no setting, or no remaining budget, satisfies the request
       Corrupt             a ledger or a run folder that contradicts itself, or cannot be read
       Stopped             a sealed run that stopped before its release; says how to go on, never why in detail
+        Interrupted       by Ctrl-C; also a KeyboardInterrupt
 
 Everything a user can cause derives from DptuneError, so one ``except`` is enough; on the command line
 each becomes one line and exit code 2.
@@ -13,7 +14,7 @@ each becomes one line and exit code 2.
 
 from __future__ import annotations
 
-__all__ = ["BudgetExceeded", "Corrupt", "DptuneError", "InvalidInput", "NotComparable", "Stopped"]
+__all__ = ["BudgetExceeded", "Corrupt", "DptuneError", "Interrupted", "InvalidInput", "NotComparable", "Stopped"]
 
 
 class DptuneError(Exception):
@@ -38,3 +39,7 @@ class Corrupt(DptuneError):
 
 class Stopped(DptuneError):
     """A sealed run that stopped before its release. Details are in the vault alone: they may depend on the data."""
+
+
+class Interrupted(Stopped, KeyboardInterrupt):
+    """A run that was stopped by Ctrl-C; the message says what was charged and how to go on."""

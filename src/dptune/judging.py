@@ -22,7 +22,7 @@ from dptune._typing import AnyArray, Indices
 from dptune.data import size, take
 from dptune.errors import InvalidInput
 
-__all__ = ["Judges", "Predicts", "correct", "is_module", "judges_each_record_alone"]
+__all__ = ["GivesProbabilities", "Judges", "Predicts", "correct", "is_module", "judges_each_record_alone"]
 
 _GRID = 2**20
 
@@ -37,6 +37,14 @@ class Predicts(Protocol):
 
     def predict(self, x: Any, /) -> Any:
         """One label for each row of ``x``."""
+
+
+@runtime_checkable
+class GivesProbabilities(Protocol):
+    """A model that says how likely each class is."""
+
+    def predict_proba(self, x: Any, /) -> Any:
+        """One row of probabilities for each row of ``x``."""
 
 
 @runtime_checkable

@@ -23,6 +23,7 @@ from dptune.errors import InvalidInput
 __all__ = [
     "DeclaresBatch",
     "DeclaresCost",
+    "DeclaresFactory",
     "DeclaresGenerator",
     "DeclaresHoldout",
     "DeclaresRecords",
@@ -33,6 +34,7 @@ __all__ = [
     "Params",
     "SupportsCheck",
     "SupportsFit",
+    "SupportsPreflight",
     "SupportsShapes",
     "SupportsStacking",
     "SupportsWarmStart",
@@ -134,8 +136,9 @@ class Trainer(DeclaresCost, SupportsFit[DataT_contra, ModelT_co], Protocol[DataT
       generator gives the same outcome, so that a run that was cut off does not draw a second time. Global generators
       are neither used nor changed.
     * **Runs know nothing of each other.** Nothing is kept between calls: an outcome is a function of the arguments.
-    * **It travels.** Worker processes get a pickled copy, and models come back pickled (or as arrays, if they are a
-      dictionary of arrays). Calls are made by one thread at a time.
+    * **It travels.** Worker processes get a pickled copy. Models come back as files that are safe to open: arrays and
+      plain values, built-in models, torch modules (:class:`DeclaresFactory`), scikit-learn estimators; anything else
+      is refused, unless the run was asked for pickles. Calls are made by one thread at a time.
     * Arguments belong to the caller: ``params`` and ``data`` must not be changed.
 
     Example:
@@ -219,6 +222,26 @@ class SupportsCheck(Protocol[DataT_contra]):
 
         Raises:
             Exception: the model does not fit the records, or cannot be made.
+        """
+
+
+@runtime_checkable
+class SupportsPreflight(Protocol[DataT_contra, ModelT_co]):
+    """A trainer that compares what it declares with what it does, on blank records, before anything is charged."""
+
+    def preflight(self, params: Params, data: DataT_contra, rng: np.random.Generator, /) -> tuple[ModelT_co, float]:
+        """As :meth:`Trainer.fit`, but also refuse where declaration and code disagree.
+
+        Args:
+            params: a candidate from public randomness.
+            data: a few made-up records.
+            rng: public randomness.
+
+        Returns:
+            The model and its score.
+
+        Raises:
+            Exception: it cannot train such records, or would do something else than it declares.
         """
 
 
@@ -312,6 +335,19 @@ class DeclaresGenerator(Protocol):
     @property
     def noise_generator(self) -> str:
         """The name of the generator that draws the noise here."""
+
+
+@runtime_checkable
+class DeclaresFactory(Protocol):
+    """A trainer of torch modules that says which function makes them, so that they can be stored without a pickle.
+
+    A sequence of known layers needs none: its file describes it. For any other module the file names the function
+    (``package.module:name``), so it must be one that can be imported, and whoever opens the file gives it.
+    """
+
+    @property
+    def module_factory(self) -> Callable[[Params], Any] | None:
+        """A function of the parameters that returns a new module, or None."""
 
 
 def has_own_score(trainer: object) -> bool:
@@ -420,6 +456,7 @@ class FunctionTrainer(Generic[DataT, ModelT]):
     Args:
         function: what :meth:`fit` calls with (params, data, rng); it must meet the contract of :class:`Trainer`.
         declared: the cost of one run, or a function of the parameters that returns it.
+        module_factory: makes the torch modules that the function returns, where they are no ``Sequential``.
 
     Example:
         >>> import numpy as np
@@ -433,6 +470,7 @@ class FunctionTrainer(Generic[DataT, ModelT]):
 
     function: Callable[[Params, DataT, np.random.Generator], tuple[ModelT, float]]
     declared: Cost | Callable[[Params], Cost]
+    module_factory: Callable[[Params], Any] | None = None
 
     def cost(self, params: Params) -> Cost:
         """The declared cost of one run with these parameters."""
@@ -460,7 +498,7 @@ class FunctionTrainer(Generic[DataT, ModelT]):
 
 
 def trainer(
-    *, cost: Cost | Callable[[Params], Cost]
+    *, cost: Cost | Callable[[Params], Cost], module: Callable[[Params], Any] | None = None
 ) -> Callable[[Callable[[Params, DataT, np.random.Generator], tuple[ModelT, float]]], FunctionTrainer[DataT, ModelT]]:
     """Make a trainer of a function ``(params, data, rng) -> (model, score)`` whose one run costs ``cost``.
 
@@ -469,6 +507,8 @@ def trainer(
 
     Args:
         cost: the cost of one run, or a function of the parameters that returns it.
+        module: a function of the parameters, which can be imported, that makes the torch modules which the function
+            returns; not needed for a ``torch.nn.Sequential`` of common layers (:class:`DeclaresFactory`).
 
     Returns:
         A decorator for the function.
@@ -489,7 +529,7 @@ def trainer(
         raise InvalidInput(
             f"'cost' must be a cost, or a function of the parameters that returns one; got {cost!r:.80}."
         )
-    return lambda function: FunctionTrainer(function, cost)
+    return lambda function: FunctionTrainer(function, cost, module)
 
 
 def fit_many(
@@ -524,11 +564,11 @@ class _Decorator(ModuleType):
     """``dptune.trainer`` is this module and the decorator in it: whichever of both was bound last can be called."""
 
     def __call__(
-        self, *, cost: Cost | Callable[[Params], Cost]
+        self, *, cost: Cost | Callable[[Params], Cost], module: Callable[[Params], Any] | None = None
     ) -> Callable[
         [Callable[[Params, DataT, np.random.Generator], tuple[ModelT, float]]], FunctionTrainer[DataT, ModelT]
     ]:
-        return trainer(cost=cost)
+        return trainer(cost=cost, module=module)
 
 
 sys.modules[__name__].__class__ = _Decorator

@@ -57,7 +57,7 @@ class Gated:
         return Gdp(0.1)
 
     def fit(self, params, data, rng):
-        while not (Path(own_numbers.__file__).parent / "gate").exists():
+        while data.max() > 1 and not (Path(own_numbers.__file__).parent / "gate").exists():
             time.sleep(0.02)
         return {"total": data.sum(keepdims=True)}, float(params["x"])
 
@@ -123,7 +123,7 @@ def test_a_request_to_end_says_how_to_go_on(tmp_path: Path) -> None:
     job, out = _job(tmp_path / "job"), tmp_path / "run"
     complained = _stopped(job, out, tmp_path, signal.SIGTERM)
     assert complained.count("\n") == 1
-    assert f"what it was charged stays charged: finish it with 'dptune resume {out}'." in complained
+    assert f"on 'icu', which stays charged: finish it with 'dptune resume {out}', at no further" in complained
 
 
 LOADERS = {

@@ -23,6 +23,7 @@ from tests.sealed.toy import DATA, StackingTrainer, ToyTrainer, toy_plan
 from dptune.accounting import Cost, Gdp
 from dptune.errors import InvalidInput, Stopped
 from dptune.executors import Processes, Result, Session, Task, Work, processes
+from dptune.executors.models import open_model
 from dptune.methods.trial import Trial
 from dptune.sealed import run
 
@@ -59,7 +60,7 @@ def test_a_worker_has_one_thread_and_lives_in_the_vault(tmp_path: Path, monkeypa
     result = _next(session)
     session.close()
     assert result.model is not None
-    seen = pickle.loads(result.model)
+    seen = open_model(result.model)
     assert seen["OMP_NUM_THREADS"] == seen["OPENBLAS_NUM_THREADS"] == "1"
     assert Path(seen["TMPDIR"]).parent == Path(seen["cwd"]).parent == tmp_path
     assert "hello from the worker" in (tmp_path / "output" / "worker-0.log").read_text()
@@ -212,10 +213,13 @@ def test_the_driver_opens_nothing_that_a_worker_made(tmp_path: Path) -> None:
     """A model that is a trap is trained, stored and released; it springs for whoever opens the release."""
     sprung = tmp_path / "sprung"
     plan = toy_plan(count=2)
-    release = run(plan, Hostile(str(sprung)), DATA, out=tmp_path / "run", executor=Processes(1))
+    release = run(plan, Hostile(str(sprung)), DATA, out=tmp_path / "run", executor=Processes(1), pickle=True)
     assert release.details["model"] == "model.pickle"
+    assert "PICKLE, which the run was asked for by name" in release.statement
+    with pytest.raises(InvalidInput, match="runs code when it is opened"):
+        _ = release.model
     assert not sprung.exists()
-    assert release.model is None  # what touch() returns
+    assert release.open_model(pickle=True) is None  # what touch() returns
     assert sprung.exists()
 
 

@@ -44,7 +44,7 @@ def test_the_first_charge_may_use_the_whole_budget_by_exact_composition(ledger: 
     status = ledger.status("icu")
     assert status.spent == pytest.approx(3.0, abs=1e-6)
     assert status.left == 0.0
-    with pytest.raises(BudgetExceeded, match="0 is left"):
+    with pytest.raises(BudgetExceeded, match="leaves nothing for later ones"):
         ledger.charge("icu", PureDp(0.001))
     ledger.verify()
 
@@ -59,10 +59,38 @@ def test_charges_fixed_together_compose_exactly_and_later_ones_do_not(ledger: Le
         other.charge("icu", Gdp(0.4))
 
 
+def test_a_refusal_does_not_contradict_itself(ledger: Ledger) -> None:
+    """A charge that is refused may have a smaller epsilon than a Gaussian one that would be admitted."""
+    ledger.add("wide", 10.0, 1e-5)
+    ledger.charge("wide", Gdp(0.95))
+    left = ledger.status("wide").left
+    refused = PureDp(0.999 * left)
+    with pytest.raises(BudgetExceeded) as caught:
+        ledger.charge("wide", refused)
+    said = str(caught.value)
+    assert "largest Gaussian" not in said
+    assert "with this one they would cost about 1" in said
+    with_it = float(said.partition("would cost about ")[2].split()[0].rstrip("."))
+    assert with_it > 10.0
+
+
+def test_a_single_charge_costs_what_it_costs_alone(ledger: Ledger) -> None:
+    cost = Gdp(0.5)
+    assert ledger.charge("icu", cost).rule == "renyi"
+    assert ledger.status("icu").spent == pytest.approx(cost.epsilon(1e-5))
+    assert ledger.charges()[0].epsilon == pytest.approx(cost.epsilon(1e-5))
+    ledger.charge("icu", Gdp(0.05))
+    assert ledger.status("icu").spent > cost.epsilon(1e-5)
+
+
 def test_a_refusal_says_what_is_left_and_changes_nothing(ledger: Ledger) -> None:
     ledger.charge("icu", Gdp(0.4))
     head = ledger.head
-    with pytest.raises(BudgetExceeded, match=r"epsilon 4\.3.*'icu' \(epsilon 3.*is spent, about 1\.\d+ is left"):
+    with pytest.raises(
+        BudgetExceeded,
+        match=r"epsilon 4\.3.*'icu' \(epsilon 3.*together cost 1\.\d+, with this one they would "
+        r"cost about [4-9]\.\d+\. The largest Gaussian charge that would still be admitted is 1\.\d+",
+    ):
         ledger.charge("icu", Gdp(1.0))
     assert ledger.head == head
     # What it says is left is really admitted.

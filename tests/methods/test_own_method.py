@@ -154,7 +154,7 @@ class Gated:
         return Gdp(1.0 / params["noise_multiplier"])
 
     def fit(self, params, data, rng):
-        while not (Path(__file__).parent / "gate").exists():
+        while data.max() > 1 and not (Path(__file__).parent / "gate").exists():
             time.sleep(0.02)
         return {"total": data.sum(keepdims=True)}, float(params["x"])
 

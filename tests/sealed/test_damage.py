@@ -92,7 +92,7 @@ def _flip(place: int, bit: int = 2) -> Callable[[bytes], bytes]:
 
 def _swap_models(inside: Path, cut: Cut) -> None:
     models = sorted((inside / "models").iterdir())
-    one = inside / "models" / f"{cut.winner}.pickle"
+    one = inside / "models" / f"{cut.winner}.model"
     other = next(path for path in models if path != one)
     here, there = one.read_bytes(), other.read_bytes()
     one.write_bytes(there)
@@ -180,11 +180,11 @@ CORRUPT: dict[str, Damage] = {
     "seal removed": _sql("DELETE FROM seal"),
     "second seal": _sql("INSERT INTO seal SELECT 2, count, sum, mac FROM seal"),
     # models
-    "winner's model removed": _path(lambda inside, cut: (inside / "models" / f"{cut.winner}.pickle").unlink()),
+    "winner's model removed": _path(lambda inside, cut: (inside / "models" / f"{cut.winner}.model").unlink()),
     "models removed": _path(lambda inside, _: shutil.rmtree(inside / "models")),
-    "winner's model truncated": _file("models/WINNER.pickle", lambda content: content[:-1]),
-    "winner's model empty": _file("models/WINNER.pickle", lambda _: b""),
-    "bit of the winner's model": _file("models/WINNER.pickle", _flip(30)),
+    "winner's model truncated": _file("models/WINNER.model", lambda content: content[:-1]),
+    "winner's model empty": _file("models/WINNER.model", lambda _: b""),
+    "bit of the winner's model": _file("models/WINNER.model", _flip(30)),
     "models swapped": _path(_swap_models),
     # the file
     "database cut": _file("run.db", lambda content: content[: len(content) // 2]),

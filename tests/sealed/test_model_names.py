@@ -36,7 +36,7 @@ def test_no_name_leads_out_of_the_release(tmp_path: Path, name: object) -> None:
     for place in (tmp_path / "evil.pickle", folder / "evil.pickle", folder / "model.pickle"):
         place.write_bytes(content)
     asked = name.format(tmp_path) if isinstance(name, str) else name
-    with pytest.raises(Corrupt, match="a model is beside it"):
+    with pytest.raises(Corrupt, match="a release holds one of"):
         _ = _release(folder, asked, content).model
     assert not (tmp_path / "ran").exists()
 

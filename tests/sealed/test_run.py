@@ -22,7 +22,7 @@ from tests.sealed.toy import DATA, MU, Inline, ToyTrainer, cut_off, toy_plan
 
 from dptune.accounting import Gdp
 from dptune.data import Dataset
-from dptune.errors import BudgetExceeded, Corrupt, DptuneError, InvalidInput, Stopped
+from dptune.errors import BudgetExceeded, Corrupt, DptuneError, Interrupted, InvalidInput, Stopped
 from dptune.executors import Processes, Result, Session, Task, Work
 from dptune.ledgers import Ledger
 from dptune.methods.plan import Plan
@@ -148,6 +148,11 @@ def test_the_order_is_vault_then_charge_then_training(
         def wait(self, seconds: float) -> Result | None:
             return self.session.wait(seconds)
 
+        def attempt(self, task: Task) -> Result:
+            assert task.blank
+            seen.append("blank")
+            return self.session.attempt(task)  # type: ignore[attr-defined,no-any-return] # of the toy
+
         def close(self) -> None:
             self.session.close()
 
@@ -160,7 +165,7 @@ def test_the_order_is_vault_then_charge_then_training(
     monkeypatch.setattr(Vault, "create", classmethod(created))
     monkeypatch.setattr(Ledger, "charge", charged)
     _go(toy_plan(count=2), ToyTrainer(), tmp_path / "run", ledger=ledger, dataset="icu", executor=Executor())
-    assert seen == ["vault", "charge", "train", "train"]
+    assert seen == ["vault", "blank", "charge", "train", "train"]
 
 
 def test_at_release_the_secret_and_the_models_are_destroyed(tmp_path: Path) -> None:
@@ -504,3 +509,47 @@ def test_records_without_a_plain_content_are_not_compared(tmp_path: Path) -> Non
 
     cut_off(toy_plan(count=2), Blind(), tmp_path / "run", data=Opaque())
     assert resume(tmp_path / "run", Blind(), Opaque(), executor=Inline()).params is not None
+
+
+class _Interrupting:
+    """An executor whose session is stopped by Ctrl-C while it waits for a result."""
+
+    name = "interrupting"
+
+    def __init__(self, when: str) -> None:
+        self.when = when
+
+    def open(self, work: Work) -> Session:
+        if self.when == "open":
+            raise KeyboardInterrupt
+        session = ONE.open(work)
+
+        def wait(seconds: float) -> Result | None:
+            raise KeyboardInterrupt
+
+        session.wait = wait  # type: ignore[method-assign] # this session alone
+        return session
+
+
+def test_control_c_in_python_says_what_was_charged_and_how_to_go_on(tmp_path: Path, ledger: Ledger) -> None:
+    plan, out = toy_plan(count=2), tmp_path / "run"
+    with pytest.raises(Interrupted, match=r"Stopped before anything was charged\.$") as caught:
+        _go(plan, ToyTrainer(), out, ledger=ledger, dataset="icu", executor=_Interrupting("open"))
+    assert isinstance(caught.value, KeyboardInterrupt)
+    assert not out.exists()
+    with pytest.raises(Interrupted) as caught:
+        _go(plan, ToyTrainer(), out, ledger=ledger, dataset="icu", executor=_Interrupting("wait"))
+    assert str(caught.value) == (
+        f"Stopped. The run in {out} was charged epsilon {plan.price():.4g} at delta 1e-05 on 'icu', which stays "
+        f"charged: finish it with dptune.resume({str(out)!r}, trainer, data), at no further charge."
+    )
+    assert ledger.status("icu").charges == 1
+    with pytest.raises(Interrupted, match="stays charged: finish it with"):
+        resume(out, ToyTrainer(), DATA, executor=_Interrupting("wait"))
+    assert resume(out, ToyTrainer(), DATA, executor=ONE).outcome == "model"
+    assert ledger.status("icu").charges == 1
+
+
+def test_control_c_in_a_rehearsal_says_that_nothing_is_charged(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match="is not charged: finish it with"):
+        _go(toy_plan(count=2), ToyTrainer(), tmp_path / "r", seed=1, data_is="public", executor=_Interrupting("wait"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import pickle
 import signal
 import threading
 import time
@@ -22,6 +21,7 @@ from dptune.errors import Stopped
 from dptune.executors import Processes, Result, Task, Work
 from dptune.executors._worker import _train
 from dptune.executors.base import dead
+from dptune.executors.models import open_model
 from dptune.methods import Budget, PrivateValidation, RandomStopping
 from dptune.methods.parts import ALL, Shard
 from dptune.methods.plan import Plan
@@ -348,5 +348,5 @@ def test_private_training_in_stacks_equals_private_training_alone(tmp_path: Path
     assert len(scores) > 3
     assert scores == pytest.approx(alone.outcomes(), abs=1e-2)  # a record or two may fall on the other side
     for number in scores:
-        models = [pickle.loads(vault.model(number) or b"") for vault in (together, alone)]
+        models = [open_model(vault.model(number) or b"") for vault in (together, alone)]
         np.testing.assert_allclose(models[0].parameters, models[1].parameters, rtol=1e-5, atol=1e-5)

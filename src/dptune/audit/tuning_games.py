@@ -164,7 +164,7 @@ def _open(game: TuningGame, randomness: Randomness, workers: int) -> Iterator[Se
         yield InlineSession(player, game.worlds, randomness)
         return
     with tempfile.TemporaryDirectory(prefix="dptune-audit-") as folder:
-        session = Processes(workers).open(Work(player, game.worlds, randomness.secret(), Path(folder)))
+        session = Processes(workers).open(Work(player, game.worlds, randomness.secret(), Path(folder), pickle=True))
         try:
             yield session
         finally:
@@ -233,7 +233,7 @@ def _play(session: Session, todo: list[tuple[int, int]], kept: FinishedGames, ti
                 f"A game could not be played: {reason}. Finished games are kept in the state file, if any."
             )
         chunk, world = todo[result.index]
-        kept.keep(world, chunk, open_model(result.model))
+        kept.keep(world, chunk, open_model(result.model, pickle=True))
         tick()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from dptune.sealed.loop import Beat
 
@@ -24,13 +25,34 @@ def heartbeat(what: str) -> Iterator[Callable[[Beat], None] | None]:
     if not console.is_terminal:
         yield None
         return
-    with Status(what, console=console) as status:
+    with contextlib.ExitStack() as stack:
+        status = stack.enter_context(Status(what, console=console))
+        bars: list[Any] = []
 
         def show(beat: Beat) -> None:
             minutes, seconds = divmod(int(beat.elapsed), 60)
             text = f"{what}  {minutes}:{seconds:02d}"
-            if beat.asked is not None:
-                text += f"  rehearsal: {beat.done} of {beat.asked} trials so far"
-            status.update(text)
+            if beat.asked is None:
+                status.update(text)
+                return
+            if not bars:
+                status.stop()
+                bars.append(stack.enter_context(_bar(console)))
+                bars[0].add_task("")
+            bars[0].update(
+                0,
+                description=f"{text}  rehearsal: {beat.done} of {beat.asked} trials so far",
+                completed=beat.done,
+                total=max(beat.asked, 1),
+                refresh=True,
+            )
 
         yield show
+
+
+def _bar(console: Any) -> Any:
+    """A bar for a rehearsal, whose number of trials is no secret."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415 - slow import
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True)

@@ -65,7 +65,18 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "space": (),  # any parameter
     "method": (),  # the method's own fields
     "budget": ("epsilon", "delta", "most_records"),
-    "run": ("ledger", "dataset", "executor", "workers", "address", "trusted", "seed", "release_at", "rehearsal"),
+    "run": (
+        "ledger",
+        "dataset",
+        "executor",
+        "workers",
+        "address",
+        "trusted",
+        "seed",
+        "release_at",
+        "rehearsal",
+        "pickle",
+    ),
 }
 _REPAIR = ("feature_range", "missing", "unknown_label")
 _BENCHMARKS = ("digits", "mnist", "fashion-mnist", "adult", "imdb")

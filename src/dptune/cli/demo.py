@@ -10,7 +10,7 @@ import typer
 
 from dptune.cli._job import Job, load_data
 from dptune.cli._output import print_json
-from dptune.cli.tune import run_job, show
+from dptune.cli.tune import exit_code, run_job, show
 from dptune.training import TrainedModel
 
 __all__ = ["demo"]
@@ -27,7 +27,7 @@ DEMO: dict[str, dict[str, Any]] = {
 def demo(
     out: Annotated[Path | None, typer.Option(help="The run's folder; none: a new temporary one.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
-) -> None:
+) -> int:
     """Tune a private softmax regression on digits within epsilon 3, tuning included."""
     folder = out if out is not None else Path(tempfile.mkdtemp(prefix="dptune-demo-")) / "run"
     job = Job(DEMO)
@@ -37,9 +37,10 @@ def demo(
     accuracy = model.accuracy(public) if isinstance(model, TrainedModel) and public is not None else None
     if as_json:
         print_json({**release.details, "folder": str(release.path), "test_accuracy": accuracy})
-        return
-    show(release, as_json=False)
+        return exit_code(release)
+    code = show(release, as_json=False)
     if accuracy is not None:
         print(f"accuracy of the released model on the public test records: {accuracy:.3f}")
     print(f"the whole cost {release.epsilon:.3f} of epsilon 3: tuning, choice and training. The statement:\n")
     print(release.statement)
+    return code

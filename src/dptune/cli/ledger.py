@@ -20,6 +20,12 @@ ledger = typer.Typer(no_args_is_help=True, help="The budget ledger: show, verify
 _File = Annotated[Path, typer.Argument(help="The ledger.")]
 _Json = Annotated[bool, typer.Option("--json", help="One JSON object for machines.")]
 _RULES = {"open": "no charge", "fixed": "exact", "renyi": "Renyi"}
+_EXPLAINED = (
+    "together: what all charges cost together, at the data set's delta.\n"
+    "next: the largest single charge of Gaussian noise that would still be admitted.\n"
+    "They do not add up to the budget: together, charges cost less than the sum of\n"
+    "their epsilons, and the rule that admits later charges keeps a margin."
+)
 _NO_KEY = "its key is not here, so its seal was not checked"
 
 
@@ -60,10 +66,11 @@ def show(file: _File, as_json: _Json = False) -> None:
         }
         print_json({"ledger": str(file), "head": head, **listed})
         return
-    columns = ["data set", "unit", "epsilon", "delta", "charges", "spent", "left", "rule"]
+    columns = ["data set", "unit", "epsilon", "delta", "charges", "together", "next", "rule"]
     print_rows(f"ledger {file.name}", columns, [_row(one) for one in found])
+    print(_EXPLAINED)
     if charges:
-        print(f"{'entry':>5} {'time':16} {'data set':16} {'method':16} {'epsilon':>8} {'total':>8}")
+        print(f"{'entry':>5} {'time':16} {'data set':16} {'method':16} {'alone':>8} {'together':>8}")
         print("\n".join(_line(charge) for charge in charges))
     print(f"head {head}")
 

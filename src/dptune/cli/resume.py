@@ -16,7 +16,7 @@ from dptune.cli._display import heartbeat
 from dptune.cli._job import Job, load_data, make_executor
 from dptune.cli._output import print_json
 from dptune.cli._tuning import find_method, make_trainer
-from dptune.cli.tune import show, stoppable
+from dptune.cli.tune import exit_code, show, stoppable
 from dptune.errors import DptuneError, InvalidInput
 from dptune.sealed import load_release
 from dptune.sealed.run import job_of, released
@@ -28,7 +28,7 @@ __all__ = ["resume"]
 def resume(
     folder: Annotated[Path, typer.Argument(help="The run's folder (the --out of dptune tune).")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
-) -> None:
+) -> int:
     """Finish a run that was cut off: same trials, same randomness, no second charge.
 
     This runs code: the loader and the trainer that the run's job names are imported from the job's folder. Resume only
@@ -40,7 +40,7 @@ def resume(
             print_json({**release.details, "folder": str(release.path), "resumed": False})
         else:
             print(f"Nothing to do: the run in {folder} is finished; see {release.path / 'statement.md'}.")
-        return
+        return exit_code(release)
     sections = job_of(folder)
     if sections is None:
         raise InvalidInput(
@@ -55,7 +55,7 @@ def resume(
         trainer = make_trainer(job, loaded.data, loaded.public)
         with heartbeat("finishing inside the seal") as beat:
             release = resume_run(folder, trainer, loaded.data, executor=make_executor(job), beat=beat)
-    show(release, as_json)
+    return show(release, as_json)
 
 
 @contextlib.contextmanager

@@ -11,18 +11,23 @@ from typing import Annotated, Any
 
 import typer
 
+from dptune._validate import flag
 from dptune.cli._display import heartbeat
 from dptune.cli._job import Job, Loaded, load_data, make_budget, make_executor, read_job, with_schema
 from dptune.cli._output import number, print_json, print_rows
 from dptune.cli._tuning import make_plan, make_trainer
-from dptune.errors import InvalidInput, Stopped
+from dptune.errors import Interrupted, InvalidInput, Stopped
 from dptune.executors import Executor
 from dptune.methods import Plan, known_methods
 from dptune.sealed import Release, run
 from dptune.sealed.duration import offer
+from dptune.sealed.rehearsal import report
+from dptune.sealed.statement import no_model
 from dptune.trainer import Trainer
 
-__all__ = ["run_job", "show", "stoppable", "tune"]
+__all__ = ["exit_code", "run_job", "show", "stoppable", "tune"]
+
+NO_MODEL = 3
 
 
 def tune(
@@ -55,9 +60,15 @@ def tune(
         str | None, typer.Option(help="A public time before which nothing is released; auto: from the rehearsal.")
     ] = None,
     rehearsal: Annotated[Path | None, typer.Option(help="The folder of an earlier rehearsal of this job.")] = None,
+    pickle: Annotated[
+        bool | None, typer.Option("--pickle", help="Models that no safe file can hold become pickles, which run code.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
-) -> None:
-    """Tune on private data within (epsilon, delta) and release the winner, the model and the statement."""
+) -> int:
+    """Tune on private data within (epsilon, delta) and release the winner, the model and the statement.
+
+    Exit codes: 0 a model was released, 2 refused or stopped, 3 released without a model.
+    """
     job = _started(source, data)
     if validation is not None and validation not in ("test", "private"):
         validation = str(Path(validation).absolute())
@@ -67,12 +78,12 @@ def tune(
     job = job.with_fields("method", name=method, runs=runs, fraction=fraction)
     book = None if ledger is None else str(ledger.absolute())
     job = job.with_fields("run", ledger=book, dataset=dataset, executor=executor, workers=workers, address=address)
-    job = job.with_fields("run", trusted=trusted, seed=seed, release_at=release_at)
+    job = job.with_fields("run", trusted=trusted, seed=seed, release_at=release_at, pickle=pickle)
     job = job.with_fields("run", rehearsal=None if rehearsal is None else str(rehearsal.absolute()))
     if out is None:
         raise InvalidInput("Say where the run goes: --out DIR.")
     release = run_job(job, out, quiet=as_json)
-    show(release, as_json)
+    return show(release, as_json)
 
 
 def _started(source: Path | None, data: str | None) -> Job:
@@ -99,6 +110,8 @@ def stoppable(folder: Path) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, _interrupt) if main else None
     try:
         yield
+    except Interrupted as error:  # it knows what was charged; as a KeyboardInterrupt it would not be one line
+        raise Stopped(str(error)) from None
     except KeyboardInterrupt:
         raise Stopped(
             f"Stopped. If {folder} holds a run, what it was charged stays charged: finish it with 'dptune resume "
@@ -138,6 +151,7 @@ def _run(job: Job, plan: Plan, trainer: Trainer[Any, object], loaded: Loaded, ou
             data_is=job.get("data", "kind", "private"),
             release_at=job.get("run", "release_at"),
             rehearsal=job.get("run", "rehearsal"),
+            pickle=flag("pickle", job.get("run", "pickle", False)),
             job=job.describe(),
             notes=loaded.notes,
             encoder=loaded.encoder,
@@ -153,11 +167,19 @@ def offer_time(job: Job, plan: Plan, executor: Executor) -> None:
     print(offer(plan, Path(rehearsal), executor))
 
 
-def show(release: Release, as_json: bool) -> None:
-    """What was released, for people or machines: never more than the release folder holds."""
+def show(release: Release, as_json: bool) -> int:
+    """What was released, for people or machines, and the exit code: never more than the release folder holds.
+
+    A rehearsal has no secrets, so all of it is shown.
+    """
+    code = exit_code(release)
     if as_json:
         print_json({**release.details, "folder": str(release.path)})
-        return
+        return code
+    if not release.details["guarantee"] and (release.path.parent / "vault").is_dir():
+        print(report(release.path.parent), end="\n\n")
+    if code:
+        print(no_model(release.details.get("chance_of_no_model"), release.details["guarantee"]))
     shown = [
         [name, f"{value:.6g}" if isinstance(value, float) else str(value)] for name, value in release.params.items()
     ]
@@ -169,4 +191,11 @@ def show(release: Release, as_json: bool) -> None:
         ["lower certificate", number(release.epsilon_lower)],
         ["statement", str(release.path / "statement.md")],
     ]
-    print_rows(f"released by {release.method} on {release.dataset}", ["", ""], rows)
+    what = "released" if not code else "released WITHOUT A MODEL"
+    print_rows(f"{what} by {release.method} on {release.dataset}", ["", ""], rows)
+    return code
+
+
+def exit_code(release: Release) -> int:
+    """0 for a release with a model, 3 for one without; decided by ``release.json`` alone."""
+    return NO_MODEL if release.outcome == "no model" else 0

@@ -92,14 +92,14 @@ def unpack_ready(message: bytes) -> str | None:
 def pack_tasks(tasks: Sequence[Task]) -> bytes:
     """Trials to train, with the models that they start from."""
     starts = {str(place): task.start for place, task in enumerate(tasks) if task.start is not None}
-    return pack({"tasks": [[task.index, task.trial] for task in tasks]}, starts)
+    return pack({"tasks": [[task.index, task.trial, task.blank] for task in tasks]}, starts)
 
 
 def unpack_tasks(message: bytes) -> tuple[Task, ...]:
     """The tasks of a message, as the worker reads them."""
     fields, parts = unpack(message)
     try:
-        return tuple(Task(i, text, parts.get(str(place))) for place, (i, text) in enumerate(fields["tasks"]))
+        return tuple(Task(i, text, parts.get(str(p)), blank) for p, (i, text, blank) in enumerate(fields["tasks"]))
     except (KeyError, TypeError, ValueError):
         raise BadMessage("This is not a message with trials.") from None
 

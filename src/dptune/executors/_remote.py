@@ -23,7 +23,7 @@ from dptune.errors import InvalidInput, Stopped
 from dptune.executors._handshake import Keys
 from dptune.executors._link import Link, Listener
 from dptune.executors._messages import pack_tasks, unpack_ready, unpack_result
-from dptune.executors.base import Result, Task, dead
+from dptune.executors.base import Result, Task, attempt, dead
 from dptune.executors.processes import did_not_arrive, one_thread
 
 __all__ = ["RemoteSession", "keep_working"]
@@ -210,6 +210,10 @@ class RemoteSession:
             self._drop(line)
             self._lost.extend(dead(line.tasks))
         return self._lost.popleft() if self._lost else None
+
+    def attempt(self, task: Task) -> Result:
+        """Try a trial on blank records, before anything else is submitted."""
+        return attempt(self, task)
 
     def close(self) -> None:
         """Send everybody away."""

@@ -24,12 +24,13 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Protocol, TypeVar
 
+from dptune.errors import DptuneError
 from dptune.executors._messages import pack_ready, pack_result, unpack_tasks
 from dptune.executors.base import Result, Task
 from dptune.executors.models import open_model, pack_model
-from dptune.trainer import SupportsFit, SupportsStacking
+from dptune.trainer import DeclaresFactory, SupportsFit, SupportsStacking
 
-__all__ = ["main", "serve"]
+__all__ = ["main", "serve", "try_blank"]
 
 DataT = TypeVar("DataT")
 
@@ -62,11 +63,16 @@ def _die_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _train(trainer: SupportsFit[DataT, object], data: DataT, secret: bytes, tasks: Sequence[Task]) -> Iterator[Result]:
+def _train(
+    trainer: SupportsFit[DataT, object], data: DataT, secret: bytes, tasks: Sequence[Task], pickles: bool = False
+) -> Iterator[Result]:
     """The results of all tasks, each its own: what a stack did not give is trained alone, from its own generator."""
+    if any(task.blank for task in tasks):
+        yield from (try_blank(trainer, data, task, pickles) for task in tasks)
+        return
     fitted = _stack(trainer, data, secret, tasks) if len(tasks) > 1 else {}
     for task in tasks:
-        yield _attempt(trainer, data, secret, task, fitted.pop(task.index, None))
+        yield _attempt(trainer, data, secret, task, fitted.pop(task.index, None), pickles)
 
 
 def _stack(
@@ -92,7 +98,12 @@ def _stack(
 
 
 def _attempt(
-    trainer: SupportsFit[DataT, object], data: DataT, secret: bytes, task: Task, fitted: tuple[object, float] | None
+    trainer: SupportsFit[DataT, object],
+    data: DataT,
+    secret: bytes,
+    task: Task,
+    fitted: tuple[object, float] | None,
+    pickles: bool,
 ) -> Result:
     """One trial. Whatever it raises is a failure: minus infinity, details for the vault."""
     from dptune.methods.execute import fit_trial, score_trial  # noqa: PLC0415
@@ -101,15 +112,44 @@ def _attempt(
 
     try:
         trial, randomness = trial_from_json(task.trial), Randomness(secret)
+        factory = trainer.module_factory if isinstance(trainer, DeclaresFactory) else None
         if fitted is None:
-            start = None if task.start is None else open_model(task.start)
+            start = None if task.start is None else open_model(task.start, pickle=pickles, factory=factory)
             model, score = fit_trial(trainer, trial, data, randomness, start=start)
         else:
             model, score = score_trial(trial, fitted, data, randomness)
         outcome = Outcome(task.index, score)
-        return Result(task.index, outcome.score, pack_model(model))
+        packed = pack_model(model, pickle=pickles, factory=factory, params=trial.params)
+        return Result(task.index, outcome.score, packed)
     except BaseException:  # SystemExit and KeyboardInterrupt of a trainer are failures too
         return Result(task.index, float("-inf"), error=traceback.format_exc())
+
+
+def try_blank(trainer: SupportsFit[DataT, object], data: DataT, task: Task, pickles: bool) -> Result:
+    """One trial on blank records, packed as a model is; what is wrong in one line. No private record is trained on."""
+    from dptune.data import size  # noqa: PLC0415 - after the environment is set
+    from dptune.methods.blank import NoBlank, blank_records  # noqa: PLC0415
+    from dptune.methods.execute import try_trial  # noqa: PLC0415
+    from dptune.methods.trial import trial_from_json  # noqa: PLC0415
+
+    try:
+        blank, trial = blank_records(data), trial_from_json(task.trial)
+    except NoBlank:
+        return Result(task.index, 0.0)
+    try:
+        model = try_trial(trainer, trial, blank)
+        factory = trainer.module_factory if isinstance(trainer, DeclaresFactory) else None
+        pack_model(model, pickle=pickles, factory=factory, params=trial.params)
+        return Result(task.index, 0.0)
+    except BaseException as error:  # as in a trial
+        traceback.print_exc()
+        said = " ".join(str(error).split())
+        said = said if isinstance(error, DptuneError) else f"{type(error).__name__}: {said}"
+        with contextlib.suppress(Exception):
+            said += " (There were no records: a part may have none, so a trainer must train on none.)" * (
+                not size(blank)
+            )
+        return Result(task.index, float("-inf"), error=said)
 
 
 class _Captured:
@@ -137,7 +177,7 @@ def serve(channel: Channel, captured: _Captured | None) -> None:
     paths: list[str] = pickle.loads(channel.recv_bytes())
     sys.path[:] = [*paths, *(p for p in sys.path if p not in paths)]
     try:
-        trainer, data, secret = pickle.loads(channel.recv_bytes())
+        trainer, data, secret, pickles = pickle.loads(channel.recv_bytes())
     except Exception as error:
         traceback.print_exc()
         channel.send_bytes(pack_ready(_reason(error)))
@@ -148,7 +188,7 @@ def serve(channel: Channel, captured: _Captured | None) -> None:
             tasks = unpack_tasks(channel.recv_bytes())
         except (EOFError, OSError):
             return
-        for result in _train(trainer, data, secret, tasks):
+        for result in _train(trainer, data, secret, tasks, pickles):
             channel.send_bytes(pack_result(_with_output(result, captured)))
 
 

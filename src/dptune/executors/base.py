@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from dptune.trainer import SupportsFit
 
-__all__ = ["DeclaresWorkers", "Executor", "Result", "Session", "Task", "Work", "dead"]
+__all__ = ["DeclaresWorkers", "Executor", "Result", "Session", "Task", "TriesTrials", "Work", "attempt", "dead"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Work:
         data: The private records.
         secret: That of the run's randomness.
         vault: Where output and temporary files of workers on this machine go.
+        pickle: Whether models that no safe file can hold may become pickles.
 
     Example:
         >>> from pathlib import Path
@@ -40,6 +41,7 @@ class Work:
     data: Any
     secret: bytes
     vault: Path
+    pickle: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Task:
     Args:
         index: By which number its result is known.
         trial: What the training obeys, as JSON.
-        start: The pickled model that it starts from, if any.
+        start: The packed model that it starts from, if any.
+        blank: Whether it is only tried, on blank records, before anything is charged.
 
     Example:
         >>> from dptune.executors import Task
@@ -60,6 +63,7 @@ class Task:
     index: int
     trial: str
     start: bytes | None = None
+    blank: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class Result:
     Args:
         index: The number of the task.
         score: The trial's score; minus infinity if there is none.
-        model: The pickled model; the driver does not open it.
+        model: The packed model; the driver does not open it.
         error: The traceback of a trial that raised.
         died: Whether the worker died before it answered.
         output: What the trial printed.
@@ -91,6 +95,14 @@ class Result:
 def dead(indices: Iterable[int]) -> list[Result]:
     """The results of tasks that a worker had not answered when it died."""
     return [Result(index, float("-inf"), error="the worker process died", died=True) for index in indices]
+
+
+def attempt(session: Session, task: Task) -> Result:
+    """Submit one task to a session that has no other, and wait for its result."""
+    session.submit(task)
+    while (result := session.wait(1.0)) is None:
+        pass
+    return result
 
 
 class Session(Protocol):
@@ -116,6 +128,23 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Stop all workers, whatever they do."""
+
+
+@runtime_checkable
+class TriesTrials(Protocol):
+    """A session that can try a trial before anything is charged; without it, failures show in a rehearsal alone."""
+
+    def attempt(self, task: Task) -> Result:
+        """Train a trial on blank records, by the very path that the run will take (``_worker.try_blank``).
+
+        It is called before any task is submitted. The records of the run are not trained on.
+
+        Args:
+            task: a trial from public randomness, with ``blank`` set.
+
+        Returns:
+            A result whose ``error`` is one line, if it failed.
+        """
 
 
 class Executor(Protocol):

@@ -1,7 +1,9 @@
 """Trained models as bytes, packed where they were trained and opened by whoever uses them.
 
-Arrays by name become an ``.npz``, which is data and nothing else; any other model is a pickle, which runs code when it
-is opened. The process that drives a run moves these bytes, stores and releases them, and never opens them.
+Four kinds of files. Three are data, and opening them runs no code of theirs: ``.npz`` (built-in models, arrays, plain
+values), ``.safetensors`` (torch) and ``.skops`` (scikit-learn). The fourth is ``.pickle``, which runs code when it is
+opened; it is made and opened only where the user asked for it by name. The process that drives a run moves these bytes,
+stores and releases them, and never opens them.
 """
 
 from __future__ import annotations
@@ -9,16 +11,22 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import io
-import pickle
+import pickle as pickles
 import sys
+import zipfile
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
+from dptune.errors import InvalidInput
+from dptune.judging import is_module
 
-__all__ = ["dumps", "is_arrays", "open_model", "pack_model"]
+__all__ = ["KINDS", "dumps", "kind_of", "open_model", "pack_model"]
+
+KINDS = ("npz", "safetensors", "skops", "pickle")
+"""The kinds of files that a model may be; the last one runs code when it is opened."""
 
 _ZIP = b"PK\x03\x04"  # a pickle never begins like this
-_TAKEN = ("file", "allow_pickle")  # names that numpy's own arguments have
+_LENGTH = 8  # bytes, before the header of a safetensors file
 
 
 def dumps(value: Any) -> bytes:
@@ -62,40 +70,135 @@ def _tensor(content: bytes, dtype: Any, shape: tuple[int, ...], requires_grad: b
     return flat.reshape(shape).requires_grad_(requires_grad)
 
 
-def _plain(name: Any, value: Any) -> bool:
-    """Whether an .npz gives back the very same name and array."""
-    named = isinstance(name, str) and name.isprintable() and name not in _TAKEN
-    return named and type(value) is np.ndarray and not value.dtype.hasobject
-
-
-def pack_model(model: Any) -> bytes:
-    """A model as bytes: the same model gives the same bytes, with no time in them.
+def pack_model(
+    model: Any,
+    *,
+    pickle: bool = False,
+    factory: Callable[[dict[str, Any]], Any] | None = None,
+    params: Mapping[str, Any] | None = None,
+) -> bytes:
+    """A model as bytes: the same model gives the same bytes, with no time and no address in them.
 
     Args:
         model: what a trainer's ``fit`` returned.
+        pickle: whether a model of any other kind may become a pickle.
+        factory: a function of the parameters that makes such a torch module, if the trainer has one.
+        params: the parameters that ``factory`` was given.
 
     Returns:
-        An ``.npz`` if the model is a dictionary of arrays by name, a pickle otherwise.
+        A file of one of the :data:`KINDS`.
+
+    Raises:
+        InvalidInput: the model is of none of the kinds that open safely, and pickles were not asked for.
 
     Example:
-        >>> is_arrays(pack_model({"weights": np.zeros(3)})), is_arrays(pack_model([1, 2]))
-        (True, False)
+        >>> import numpy as np
+        >>> kind_of(pack_model({"weights": np.zeros(3)})), kind_of(pack_model([1, 2]))
+        ('npz', 'npz')
+        >>> kind_of(pack_model({1, 2}, pickle=True))
+        'pickle'
     """
-    if type(model) is dict and model and all(_plain(name, value) for name, value in model.items()):
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **model)
-        return buffer.getvalue()
+    try:
+        return _pack(model, factory, params or {})
+    except InvalidInput:
+        if not pickle:
+            raise
     return dumps(model)
 
 
-def is_arrays(content: bytes) -> bool:
-    """Whether packed bytes are arrays by name, so that opening them runs no code."""
-    return content.startswith(_ZIP)
+def _pack(model: Any, factory: Callable[[dict[str, Any]], Any] | None, params: Mapping[str, Any]) -> bytes:
+    from dptune.executors import _model_sklearn, _model_values  # noqa: PLC0415 - training loads when it is needed
+
+    try:
+        if is_module(model) or _tensors(model):
+            return _torch().pack_torch(model, factory, params)  # type: ignore[no-any-return] # imported by name
+        if _model_sklearn.is_estimator(model):
+            return _model_sklearn.pack_sklearn(model)
+        return _model_values.pack_values(model)
+    except (_model_values.NotPlain, _model_sklearn.NotTrusted) as error:
+        raise _refused(model, str(error)) from None
+    except Exception as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise _refused(model, str(error) if type(error).__name__ == "NotDescribed" else type(error).__name__) from None
 
 
-def open_model(content: bytes) -> Any:
-    """The model again. Bytes that are not arrays are a pickle: open only those of people you trust."""
-    if is_arrays(content):
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return dict(arrays)
-    return pickle.loads(content)
+def _refused(model: Any, reason: str) -> InvalidInput:
+    """What is said of a model that no safe file can hold; the reason names types, never numbers."""
+    return InvalidInput(
+        f"A model of type {type(model).__name__} cannot be stored in a file that is safe to open ({reason}). Return "
+        "arrays by name, a built-in model, a torch Sequential or a scikit-learn estimator, name a factory for another "
+        "torch module, or ask for a pickle by name (pickle=True, --pickle)."
+    )
+
+
+def _tensors(model: Any) -> bool:
+    """Whether a model is a state dict: tensors by name."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(model, dict) or not model:
+        return False
+    return all(type(name) is str and isinstance(one, torch.Tensor) for name, one in model.items())
+
+
+def _torch() -> Any:
+    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("safetensors") is None:
+        raise InvalidInput("Torch models need torch and safetensors. Run: pip install 'dptune[torch]'.")
+    return importlib.import_module("dptune.executors._model_torch")
+
+
+def kind_of(content: bytes) -> str:
+    """Which of the :data:`KINDS` packed bytes are; what is none of the safe ones counts as a pickle.
+
+    Nothing is opened. Each kind is opened by its own reader, which refuses the others, so a file that pretends to be
+    another kind is refused and runs nothing.
+
+    Example:
+        >>> kind_of(pack_model({"half": 0.5}))
+        'npz'
+    """
+    if content.startswith(_ZIP):
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                return "skops" if "schema.json" in archive.namelist() else "npz"
+        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
+            return "npz"
+    length = int.from_bytes(content[:_LENGTH], "little")
+    if content[_LENGTH : _LENGTH + 1] == b"{" and 2 <= length <= len(content) - _LENGTH:
+        return "safetensors"
+    return "pickle"
+
+
+def open_model(
+    content: bytes,
+    *,
+    kind: str | None = None,
+    pickle: bool = False,
+    factory: Callable[[dict[str, Any]], Any] | None = None,
+) -> Any:
+    """The model again.
+
+    Args:
+        content: what :func:`pack_model` returned.
+        kind: which of the :data:`KINDS` it must be; by default, what it looks like.
+        pickle: whether a pickle may be opened, which runs code: only those of people you trust.
+        factory: makes the torch module, where the file names a factory; what a file names is not imported.
+
+    Raises:
+        InvalidInput: it is a pickle and those were not asked for, or it needs a factory.
+        Exception: the bytes are not such a file.
+    """
+    from dptune.executors import _model_sklearn, _model_values  # noqa: PLC0415 - training loads when it is needed
+
+    match kind or kind_of(content):
+        case "npz":
+            return _model_values.open_values(content)
+        case "safetensors":
+            return _torch().open_torch(content, factory)
+        case "skops":
+            return _model_sklearn.open_sklearn(content)
+    if not pickle:
+        raise InvalidInput(
+            "This model is a pickle, which runs code when it is opened. If you trust whoever made it, ask for that by "
+            "name: open_model(pickle=True)."
+        )
+    return pickles.loads(content)

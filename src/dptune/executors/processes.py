@@ -24,7 +24,7 @@ from typing import BinaryIO
 from dptune._validate import integer
 from dptune.errors import InvalidInput, Stopped
 from dptune.executors._messages import LARGEST, BadMessage, pack_tasks, unpack_ready, unpack_result
-from dptune.executors.base import Result, Session, Task, Work, dead
+from dptune.executors.base import Result, Session, Task, Work, attempt, dead
 from dptune.executors.models import dumps
 
 __all__ = ["Processes", "did_not_arrive", "environment", "hello", "one_thread"]
@@ -60,7 +60,7 @@ def hello(work: Work) -> list[bytes]:
     """The messages that a worker gets first; raises if trainer or data cannot be sent."""
     paths = [str(Path(p).absolute()) if p else str(Path.cwd()) for p in sys.path]
     try:
-        return [pickle.dumps(paths), dumps((work.trainer, work.data, work.secret))]
+        return [pickle.dumps(paths), dumps((work.trainer, work.data, work.secret, work.pickle))]
     except Exception as error:
         raise InvalidInput(
             f"The trainer or the data cannot be sent to another process ({type(error).__name__}: {error}). "
@@ -226,6 +226,9 @@ class _Session:
                 return self._death(place, worker)
             return result
         return self._silent_death(busy)
+
+    def attempt(self, task: Task) -> Result:
+        return attempt(self, task)
 
     def _death(self, place: int, worker: _Worker) -> Result:
         self._drop(place)

@@ -33,6 +33,7 @@ class _DeclaredBatches(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         for _ in range(len(self)):
             if self._engine.drawn >= self._engine.declared.steps:
+                self._engine.asked_for_more = True
                 return
             self._engine.drawn += 1
             uniform = torch.rand(self._records, dtype=torch.float64)
@@ -59,6 +60,7 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
         super().__init__()
         self.declared = declared
         self.drawn = 0  # batches, by all loaders together
+        self.asked_for_more = False  # than the declared steps
         self._denominator = 1.0
 
     def make_private(self, *, data_loader: Any, noise_multiplier: float, **others: Any) -> Any:

@@ -36,6 +36,8 @@ class OpacusTrainer(Generic[DataT, ModelT]):
         function: Takes ``(params, data, engine)`` and returns ``(model, score)``. The score must come from public
             records: nothing of the engine covers it.
         declared: The cost of one run for given parameters.
+        module_factory: Makes the modules that the function returns, where they are no ``Sequential``.
+        exact_steps: Whether the function's own loop takes exactly the declared number of steps.
 
     Example:
         >>> from dptune import DpSgd
@@ -47,6 +49,8 @@ class OpacusTrainer(Generic[DataT, ModelT]):
 
     function: Callable[[Params, DataT, Any], tuple[ModelT, float]]
     declared: Callable[[Params], DpSgd]
+    module_factory: Callable[[Params], Any] | None = None
+    exact_steps: bool = True
 
     def cost(self, params: Params) -> Cost:
         """The declared cost of one run."""
@@ -66,6 +70,37 @@ class OpacusTrainer(Generic[DataT, ModelT]):
         Raises:
             InvalidInput: If the function returns something else, or did more than was declared.
         """
+        return self._fit(params, data, rng)[0]
+
+    def preflight(self, params: Params, data: DataT, rng: Rng) -> Fitted[ModelT]:
+        """As :meth:`fit`, on blank records; also refuse to declare another number of steps than are taken.
+
+        The number of steps does not follow the number of records, so it is the same for the private ones.
+
+        Args:
+            params: The parameters of a run.
+            data: A few made-up records.
+            rng: Public randomness.
+
+        Returns:
+            The model and its score.
+
+        Raises:
+            InvalidInput: If the function took fewer steps than declared, which would be paid for and not used, or asked
+                for more, which would be left out.
+        """
+        fitted, steps, more = self._fit(params, data, rng)
+        declared = self.declared(params).steps
+        if self.exact_steps and (more or steps < declared):
+            asked = "more than that" if more else f"{steps}"
+            raise InvalidInput(
+                f"The training function declares {declared} steps but takes {asked}. Declare what it takes; if it "
+                "stops early, or leaves it to the loader to end it, say so: opacus_trainer(..., exact_steps=False)."
+            )
+        return fitted
+
+    def _fit(self, params: Params, data: DataT, rng: Rng) -> tuple[Fitted[ModelT], int, bool]:
+        """The outcome, the number of steps that were taken, and whether the function asked for more."""
         torch, engine = _torch(), _engine(self.declared(params))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int.from_bytes(as_randomness(rng).child("opacus").secret()[:7], "little"))
@@ -75,11 +110,15 @@ class OpacusTrainer(Generic[DataT, ModelT]):
                 f"A training function must return (model, score); this one returned {type(outcome).__name__}."
             )
         check_history(engine.accountant.history, engine.declared)
-        return Fitted(outcome[0], float(outcome[1]))
+        steps = sum(count for _, _, count in engine.accountant.history)
+        return Fitted(outcome[0], float(outcome[1])), steps, engine.asked_for_more
 
 
 def opacus_trainer(
-    *, cost: DpSgd | Callable[[Params], DpSgd]
+    *,
+    cost: DpSgd | Callable[[Params], DpSgd],
+    module: Callable[[Params], Any] | None = None,
+    exact_steps: bool = True,
 ) -> Callable[[Callable[[Params, DataT, Any], tuple[ModelT, float]]], OpacusTrainer[DataT, ModelT]]:
     """Make a trainer of an Opacus training function whose one run costs at most ``cost``.
 
@@ -91,6 +130,11 @@ def opacus_trainer(
 
     Args:
         cost: The cost of one run, or a function of the parameters that returns it.
+        module: A function of the parameters, which can be imported, that makes the modules which the function returns;
+            not needed for a ``torch.nn.Sequential`` of common layers.
+        exact_steps: Whether the function's own loop takes exactly the declared number of steps: one that takes more or
+            fewer on blank records is refused before the charge. False for a function that may stop early, or that
+            leaves it to the loader to end it.
 
     Returns:
         A decorator for a function ``(params, data, engine) -> (model, score)``.
@@ -114,7 +158,7 @@ def opacus_trainer(
     declared: Callable[[Params], DpSgd] = (lambda params: cost) if isinstance(cost, DpSgd) else cost
     if not callable(declared):
         raise InvalidInput("'cost' must be a DpSgd cost, or a function of the parameters that returns one.")
-    return lambda function: OpacusTrainer(function, declared)
+    return lambda function: OpacusTrainer(function, declared, module, exact_steps)
 
 
 def check_history(history: History, declared: DpSgd) -> None:

@@ -5,6 +5,7 @@ Read from the sealed state within one transaction; the rule is ``docs/theorems/f
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from dptune.accounting import ADDED_OR_REMOVED, Cost, Gdp, Neighbours, compose, cost_from_json
@@ -15,7 +16,10 @@ from dptune.ledgers._chain import Transaction
 from dptune.ledgers.entries import DATASETS, Entry, account_key
 from dptune.ledgers.records import Status
 
-__all__ = ["Account", "account_of", "check_name"]
+__all__ = ["NOT_A_SUM", "Account", "account_of", "check_name"]
+
+
+NOT_A_SUM = "(Epsilons of several charges do not add up: together they cost something else than their sum.)"
 
 
 def check_name(what: str, value: object) -> str:
@@ -55,7 +59,10 @@ class Account:
         return "fixed" if self.charges == 0 and exact <= self.rule.epsilon else None
 
     def covered(self) -> float:
-        """An epsilon that covers all charges at the budget's delta."""
+        """An epsilon that covers all charges at the budget's delta; a single charge costs what it costs alone."""
+        alone = self.last.body.get("epsilon") if self.charges == 1 else None
+        if alone is not None:
+            return min(float(alone), math.inf if self.total is None else self.total)
         if self.total is not None or self.charges == 0:
             return self.total or 0.0
         if self.how == "fixed":
@@ -75,13 +82,18 @@ class Account:
         figures = rule.epsilon, rule.delta, self.charges, spent, left
         return Status(self.dataset, self.unit, *figures, self.how, str(self.neighbours))
 
-    def refusal(self, asked: float) -> BudgetExceeded:
-        """What is said when a charge is not admitted."""
-        rule = self.rule
+    def refusal(self, asked: float, with_it: Curve) -> BudgetExceeded:
+        """What is said when a charge is not admitted: what all cost so far, and what they would cost with this one."""
+        rule, left = self.rule, self.left()
+        more = rule.epsilon_spent(with_it)
+        would = f"about {more:.4g}" if math.isfinite(more) else "more than can be bounded"
+        reason = f"all charges so far together cost {self.covered():.4g}, with this one they would cost {would}"
+        if self.how == "fixed":
+            reason = "its first charge was admitted by exact composition, which leaves nothing for later ones"
+        smaller = f" The largest Gaussian charge that would still be admitted is {left:.4g}." if left < asked else ""
         return BudgetExceeded(
             f"A charge of epsilon {asked:.4g} would exceed the budget of {self.dataset!r} (epsilon {rule.epsilon:g}, "
-            f"delta {rule.delta:g}): {rule.epsilon_spent(self.spent):.4g} is spent, about "
-            f"{_left(rule, self.spent):.4g} is left for one more charge. Plan a cheaper run; nothing was charged."
+            f"delta {rule.delta:g}): {reason}.{smaller} {NOT_A_SUM} Plan a cheaper run; nothing was charged."
         )
 
 

@@ -13,7 +13,7 @@ import datetime
 import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +213,7 @@ class Ledger:
                     "time": _now(),
                 }
                 return receipt_of(chain.append(body))
-        raise account.refusal(exact)
+        raise account.refusal(exact, spent)
 
     def _again(self, entry: Entry, dataset: str, costs: tuple[Cost, ...], purpose: Purpose | None) -> Receipt:
         stored = entry.body.get("purpose")
@@ -320,12 +320,16 @@ class Ledger:
         with self._chain.transaction() as chain:
             entries = chain.all()
         deltas: dict[str, float] = {}
-        found = []
+        charged: set[str] = set()
+        found: list[Charge] = []
         for entry in entries:
             if entry.body["kind"] == "dataset":
                 deltas[entry.body["dataset"]] = float(entry.body["filter"]["delta"])
             elif entry.body["kind"] == "charge":
-                found.append(charge_of(entry, deltas[entry.body["dataset"]]))
+                charge = charge_of(entry, deltas[entry.body["dataset"]])
+                first = charge.dataset not in charged
+                charged.add(charge.dataset)
+                found.append(replace(charge, total=charge.epsilon) if first and charge.epsilon else charge)
         return found
 
     @property

@@ -69,8 +69,8 @@ class Status:
         delta: the delta at which it is counted.
         charges: how many there were.
         spent: an epsilon that covers all charges at the budget's delta.
-        left: the epsilon of the largest Gaussian-shaped charge that would still be admitted. It does not add up with
-            ``spent`` to the budget: guarantees compose more slowly than their epsilons add.
+        left: the epsilon of the largest single charge of Gaussian noise that would still be admitted. It does not add
+            up with ``spent`` to the budget: guarantees compose more slowly than their epsilons add.
         rule: how charges are admitted now.
         neighbours: what every charge must be a guarantee about.
 

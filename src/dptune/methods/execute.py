@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import TypeVar
 
@@ -27,12 +28,12 @@ from dptune.errors import InvalidInput
 from dptune.judging import correct
 from dptune.methods.exact import Bits
 from dptune.methods.lines import settle
-from dptune.methods.parts import DataPart, records
+from dptune.methods.parts import ALL, DataPart, records
 from dptune.methods.trial import Trial
 from dptune.randomness import Randomness
-from dptune.trainer import DeclaresCost, SupportsFit, SupportsStacking, SupportsWarmStart
+from dptune.trainer import DeclaresCost, SupportsFit, SupportsPreflight, SupportsStacking, SupportsWarmStart
 
-__all__ = ["check_cost", "fit_stack", "fit_trial", "score_trial", "stacks"]
+__all__ = ["check_cost", "fit_stack", "fit_trial", "score_trial", "stacks", "try_trial"]
 
 DataT = TypeVar("DataT")
 ModelT = TypeVar("ModelT")
@@ -85,6 +86,33 @@ def fit_trial(
     else:
         raise InvalidInput("The trial continues from a model, but the trainer has no fit_from(...).")
     return score_trial(trial, fitted, data, randomness)
+
+
+def try_trial(trainer: SupportsFit[DataT, ModelT], trial: Trial, blank: DataT) -> ModelT:
+    """Train once on blank records, by the same steps as :func:`fit_trial`, and judge the model as it would be.
+
+    All blank records are in every part, so that labels cover all classes. Draws are public: nothing here may depend on
+    the run's own secret.
+
+    Args:
+        trainer: what trains; one with ``preflight`` also compares what it declares with what it does.
+        trial: a training of the plan, from public randomness.
+        blank: made-up records.
+
+    Returns:
+        The model.
+
+    Raises:
+        Exception: every training of the run would fail like this one.
+    """
+    randomness = Randomness.rehearsal(0)
+    held = None if trial.validation is None else replace(trial.validation, part=ALL)
+    trial = settle(trainer, replace(trial, part=ALL, validation=held))
+    check_cost(trainer, trial)
+    fit = trainer.preflight if isinstance(trainer, SupportsPreflight) else trainer.fit
+    fitted = fit(trial.params, blank, randomness.generator(*trial.seed_label))
+    model: ModelT = score_trial(trial, fitted, blank, randomness)[0]
+    return model
 
 
 def stacks(trainer: object, trials: Sequence[Trial]) -> list[list[Trial]]:

@@ -13,8 +13,10 @@ from dptune.planner.advice import choose
 from dptune.planner.defaults import default_space, default_trainer
 from dptune.planner.incoming import Declared, Incoming, bring_in
 from dptune.sealed.duration import offer
+from dptune.sealed.rehearsal import report
 from dptune.sealed.release import Release
 from dptune.sealed.run import run
+from dptune.sealed.statement import no_model
 from dptune.spaces import Domain
 from dptune.tables import Schema
 from dptune.trainer import Trainer
@@ -58,7 +60,8 @@ def tune(
         runs: the law of the number of runs; by default geometric.
         neighbours: what the guarantee hides; for patients with at most 5 records ``ADDED_OR_REMOVED.group(5)``.
         data_is: "private", "public" or "synthetic".
-        explain: is given the explanation before training, and with a ``rehearsal`` a time of release too.
+        explain: is given the explanation before training, and with a ``rehearsal`` a time of release too; after a
+            rehearsal, everything that it found; and that no model was released, if none was.
         options: for the runner: ``ledger``, ``dataset``, ``out``, ... (:func:`dptune.run`).
 
     Returns:
@@ -87,7 +90,12 @@ def tune(
         if rehearsal is not None and not hidden and options.get("seed") is None:
             explain(offer(advice.plan, Path(rehearsal), options.get("executor")))
     noted = {"repairs": dict(brought.repairs)} if brought.repairs else None
-    return run(advice.plan, made, brought.data, data_is=data_is, notes=noted, encoder=brought.encoder, **options)
+    release = run(advice.plan, made, brought.data, data_is=data_is, notes=noted, encoder=brought.encoder, **options)
+    if explain is not None and not release.details["guarantee"]:
+        explain(report(release.path.parent))
+    if explain is not None and release.outcome == "no model":
+        explain(no_model(release.details["chance_of_no_model"], release.details["guarantee"]))
+    return release
 
 
 def _default(brought: Incoming) -> Trainer[Any, object]:

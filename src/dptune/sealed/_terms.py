@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from dptune._files import plain
 from dptune.accounting import Cost
+from dptune.data import size, take
 from dptune.errors import Corrupt, DptuneError, InvalidInput
 from dptune.ledgers import ledger_key
 from dptune.methods.lines import check_comparable
@@ -27,7 +30,17 @@ from dptune.sealed._quiet import silence
 from dptune.sealed.vault import Vault
 from dptune.trainer import SupportsCheck, Trainer, check_trainer, check_warm_start
 
-__all__ = ["Terms", "check_able", "check_name", "check_run", "fingerprint", "preflight", "stored_job", "terms_of"]
+__all__ = [
+    "Terms",
+    "check_able",
+    "check_name",
+    "check_run",
+    "fingerprint",
+    "preflight",
+    "public_trials",
+    "stored_job",
+    "terms_of",
+]
 
 DataT = TypeVar("DataT")
 
@@ -114,6 +127,7 @@ class Terms:
     fingerprint: str | None
     job: dict[str, Any] | None
     encoder: dict[str, Any] | None = None  # how rows of a table become features; public
+    pickle: bool = False  # models that no safe file can hold may be pickles
 
     def describe(self) -> dict[str, Any]:
         return {**self.__dict__, "plan": self.plan.describe()}
@@ -147,7 +161,8 @@ def preflight(plan: Plan, trainer: Trainer[DataT, object], data: DataT) -> None:
     law of the number of runs, because the more there are the likelier is one that is refused.
     """
     with silence(Path(os.devnull)):
-        trials = _public_trials(plan)
+        trials = public_trials(plan)
+        _check_parts(trials, data)
         _check_models(trainer, trials, data)
         for trial in trials:
             check_comparable(trainer, trial)
@@ -162,10 +177,27 @@ def preflight(plan: Plan, trainer: Trainer[DataT, object], data: DataT) -> None:
                 )
 
 
-def _public_trials(plan: Plan, most: int = 8) -> list[Trial]:
+def public_trials(plan: Plan, most: int = 8) -> list[Trial]:
     """Some trials of the plan that anybody could have drawn; a law of runs may give none at first."""
     drawn = (plan.start(Randomness.rehearsal(seed)).ask() for seed in range(32))
     return next((trials[:most] for trials in drawn if trials), [])
+
+
+def _check_parts(trials: list[Trial], data: object) -> None:
+    """Refuse data of a kind from which the plan's parts cannot be taken. None is taken: no record is looked at."""
+    parts = [trial.part for trial in trials] + [trial.validation.part for trial in trials if trial.validation]
+    if not any(part.conditions for part in parts):
+        return
+    try:
+        size(data)
+        take(data, np.empty(0, dtype=np.int64))
+    except DptuneError:
+        raise
+    except Exception as error:  # what it says may quote records
+        raise InvalidInput(
+            f"The plan trains on parts of the records, which cannot be taken from {type(data).__name__} "
+            f"({type(error).__name__}). Give a Dataset, arrays, or an object with len() and take(index)."
+        ) from None
 
 
 def _check_models(trainer: object, trials: list[Trial], data: object) -> None:

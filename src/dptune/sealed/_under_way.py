@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from dptune._files import plain, private_folder, write_durable
-from dptune.errors import Corrupt, DptuneError, Stopped
-from dptune.executors.base import Executor, Session, Work
+from dptune.errors import Corrupt, DptuneError, InvalidInput, Stopped
+from dptune.executors.base import Executor, Session, Task, TriesTrials, Work
 from dptune.ledgers import Ledger, Receipt
 from dptune.methods.lines import settle_selection
 from dptune.methods.plan import Plan
@@ -29,7 +29,7 @@ from dptune.sealed._clock import Deadline
 from dptune.sealed._quiet import Quiet, silence
 from dptune.sealed._signature import Signer
 from dptune.sealed._stacks import kinds
-from dptune.sealed._terms import Terms
+from dptune.sealed._terms import Terms, public_trials
 from dptune.sealed.loop import Beat, Loop
 from dptune.sealed.release import (
     Release,
@@ -73,18 +73,45 @@ class UnderWay:
         if (self.folder / "release").exists():  # cut off between the release and its note
             return self._close(load_release(self.folder))
         randomness = self.vault.randomness()
-        work = Work(self.trainer, self.data, randomness.secret(), self.vault.inside)
+        work = Work(self.trainer, self.data, randomness.secret(), self.vault.inside, self.terms.pickle)
         with self._workers(work) as session:
+            self._try(session)
             signer = None if self.terms.ledger is None else signer_of(randomness, self.terms.run)
             receipt, budget, unit = self._charge(signer)
             with self._sealed():
                 kind = kinds(self.trainer, self._log)
-                loop = Loop(self.vault, session, self.beat, counts=receipt is None, kind=kind)
+                loop = Loop(self.vault, session, self.beat, receipt is None, kind, self.terms.pickle)
                 selection, replay = self._train(loop, randomness)
                 facts = self._facts(selection, receipt, budget, unit, replay)
                 built = self._build(facts, selection, loop, signer)
         self._check_charge(receipt)
         return self._close(publish_release(self.folder, built))
+
+    def _try(self, session: Session) -> None:
+        """Train once on blank records before the charge: what fails there would fail, unseen, in every training.
+
+        Trials come from public randomness, and nothing but types, shapes and declared facts of the records is used, so
+        whether a run is refused is public. A rehearsal goes on, and its report says what would have been refused.
+        """
+        if not isinstance(session, TriesTrials) or self.vault.facts().get("receipt") is not None:
+            return
+        with silence(self._log):
+            trials = public_trials(self.terms.plan)
+        reason = None
+        for trial in trials:
+            result = session.attempt(Task(trial.index, trial.to_json(), blank=True))
+            if result.error is None:
+                return
+            reason = reason or ("the worker process died" if result.died else plain(result.error))
+        if reason is None:
+            return
+        if self.terms.ledger is None:
+            self.vault.remember(refusal=reason)
+            return
+        raise InvalidInput(
+            f"A training on blank records of this type failed, and so would every training of this run: {reason:.500} "
+            "Rehearse it on public or synthetic data to see more."
+        )
 
     def _build(self, facts: Facts, selection: Selection, loop: Loop, signer: Signer | None) -> Path:
         """Make the release inside the vault, then wait for its public time.

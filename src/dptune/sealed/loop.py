@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dptune.executors.base import Result, Session, Task
+from dptune.executors.models import kind_of
 from dptune.methods.trial import Outcome, Search, Selection, Trial
 from dptune.sealed._clock import Deadline
 from dptune.sealed._stacks import Kind, shares
@@ -53,6 +54,7 @@ class Loop:
     beat: Callable[[Beat], None] | None = None
     counts: bool = False
     kind: Kind | None = None  # which trials may be handed over together; None: each alone
+    pickle: bool = False  # whether a worker may send one
     workers: int = 1
     began: float = 0.0
     asked: int = 0
@@ -102,10 +104,17 @@ class Loop:
             if result.died and self.vault.death(result.index) < _DEATHS + (result.index in stacked):
                 queue.appendleft((result.index,))
                 continue
+            result = self._safe(result)
             self.vault.finish(result.index, result.score, result.model, result.error, result.output)
             scores[result.index] = result.score
             self.done += 1
         return scores
+
+    def _safe(self, result: Result) -> Result:
+        """The same, unless it holds a pickle that nobody asked for: a worker of this version sends none."""
+        if self.pickle or result.model is None or kind_of(result.model) != "pickle":
+            return result
+        return Result(result.index, -math.inf, error="the worker sent a pickle", output=result.output)
 
     def _count_workers(self) -> None:
         """As many as there were when the run began, also if it goes on with more or fewer."""

@@ -13,13 +13,15 @@ import datetime
 import hashlib
 import json
 import os
+import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dptune._files import plain, private_folder, remove_tree, storage_errors, sync_folder, sync_tree
 from dptune.errors import Corrupt, InvalidInput
-from dptune.executors.models import is_arrays, open_model
+from dptune.executors.models import KINDS, kind_of, open_model
 from dptune.sealed._binding import file_digest, plan_file, seal_release
 from dptune.sealed._signature import Signer
 from dptune.sealed.statement import Facts, statement_markdown
@@ -35,7 +37,7 @@ __all__ = [
     "set_times",
 ]
 
-MODEL_FILES = ("model.npz", "model.pickle")
+MODEL_FILES = tuple(f"model.{kind}" for kind in KINDS)
 
 
 @dataclass(frozen=True)
@@ -71,20 +73,72 @@ class Release:
     continued: bool = True  # False if there was nothing left to do
 
     @property
+    def outcome(self) -> str:
+        """What became of the run: ``"model"``, or ``"no model"`` where the parameters were released without one."""
+        return "no model" if self.details["model"] is None else "model"
+
+    @property
     def model(self) -> Any:
-        """The trained model, or None if the public default was released without one."""
+        """The trained model, ready to predict; None if parameters were released without one.
+
+        Its file must have the hash that ``release.json`` states, and nothing in it is run: a pickle, or a torch module
+        that needs a factory, is opened by :meth:`open_model` alone.
+        """
+        return self.open_model()
+
+    def open_model(self, *, pickle: bool = False, factory: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+        """The trained model, also where opening it needs your consent or your code.
+
+        Args:
+            pickle: whether a pickle may be opened. That runs code of whoever made the release.
+            factory: makes the torch module, where the release names a factory; what a file names is not imported.
+
+        Returns:
+            The model, with ``predict``, ``predict_proba`` and ``score`` where it is one of classes; None if there is
+            none.
+
+        Raises:
+            Corrupt: the file is not the one that was released, or not what its name says.
+            InvalidInput: it is a pickle and ``pickle`` is False, or it needs a factory.
+        """
         name = self.details["model"]
         if name is None:
             return None
-        if name not in MODEL_FILES:  # never a path: it would lead out of the folder
-            raise Corrupt(f"The release in {self.path} names {str(name)[:80]!r} as its model; a model is beside it.")
+        from dptune.sealed._predicting import usable  # noqa: PLC0415 - loads the training engines
+
+        content = self._model_content(name)
+        try:
+            kind = name.rpartition(".")[2]
+            return usable(open_model(content, kind=kind, pickle=pickle, factory=factory))
+        except InvalidInput:
+            raise
+        except Exception as error:
+            raise Corrupt(
+                f"{self.path / name} is not a model that dptune stored ({type(error).__name__}). Take the release from "
+                "where it was published."
+            ) from None
+
+    def _model_content(self, name: object) -> bytes:
+        """The bytes of the model's file, checked before anybody opens them."""
+        if name not in MODEL_FILES or not isinstance(name, str):
+            raise Corrupt(
+                f"{self.path / 'release.json'} names the model {name!r:.80}; a release holds one of "
+                f"{', '.join(MODEL_FILES)}, beside its release.json. Do not use this release."
+            )
+        path = self.path / name
+        if path.is_symlink():
+            raise Corrupt(
+                f"{path} is a link to another file; a release holds its model itself. Do not use this release."
+            )
         with storage_errors(f"The model in {self.path}"):
-            content = (self.path / name).read_bytes()
+            descriptor = os.open(
+                path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
+            )  # nor through a link that was just made
+            with os.fdopen(descriptor, "rb") as stream:
+                content = stream.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
         if hashlib.sha256(content).hexdigest() != self.details.get("model_sha256"):
             raise Corrupt(f"The model in {self.path} is not the one that was released. Copy the release again.")
-        if name.endswith(".npz") and not is_arrays(content):
-            raise Corrupt(f"{self.path / name} is no file of arrays. Take the release from where it was published.")
-        return open_model(content)
+        return content
 
     @property
     def encoder(self) -> Encoder | None:
@@ -125,11 +179,6 @@ def public_time(text: str) -> datetime.datetime:
     return moment if moment.tzinfo is not None else moment.astimezone()
 
 
-def _model_file(model: bytes) -> tuple[str, bytes]:
-    """The name of a packed model's file. It is not opened here: a pickle may run code of the worker that made it."""
-    return MODEL_FILES[0 if is_arrays(model) else 1], model
-
-
 def set_times(moment: datetime.datetime, *paths: Path) -> None:
     """Give files and folders a public time."""
     seconds = moment.timestamp()
@@ -143,7 +192,8 @@ def build_release(folder: Path, facts: Facts, model: bytes | None, signer: Signe
     with storage_errors("The release"):
         remove_tree(folder)
         private_folder(folder)
-        name, content = (None, b"") if model is None else _model_file(model)
+        # The model is not opened here: it was made by a worker.
+        name, content = (None, b"") if model is None else (f"model.{kind_of(model)}", model)
         facts = replace(facts, model=name)
         details = facts.describe()
         contents = {"statement.md": plain(statement_markdown(facts)).encode(), "plan.json": plan_file(facts.plan)}
@@ -206,6 +256,8 @@ def load_release(run: str | Path, continued: bool = True) -> Release:
     folder = run if (run / "release.json").is_file() else run / "release"
     try:
         details = json.loads((folder / "release.json").read_text(encoding="utf-8"))
+        if details["model"] is not None and not isinstance(details["model"], str):
+            raise TypeError
         return Release(
             folder,
             details["params"],
@@ -218,5 +270,5 @@ def load_release(run: str | Path, continued: bool = True) -> Release:
             details,
             continued,
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise Corrupt(f"The release in {run} is damaged. Restore the folder from a backup.") from None

@@ -26,6 +26,7 @@ from dptune.methods.plan import Plan
 from dptune.randomness import Randomness
 from dptune.sealed._clock import Deadline
 from dptune.sealed._folder import Folder, new_folder, working_in
+from dptune.sealed._interrupt import interruptible
 from dptune.sealed._records import check_records, mark_of
 from dptune.sealed._terms import Terms, check_able, check_name, check_run, fingerprint, preflight, stored_job, terms_of
 from dptune.sealed._under_way import UnderWay, check_release
@@ -61,6 +62,7 @@ def run(
     release_at: str | None = None,
     rehearsal: str | Path | None = None,
     charge: str | None = None,
+    pickle: bool = False,
     job: dict[str, Any] | None = None,
     notes: dict[str, Any] | None = None,
     encoder: Encoder | None = None,
@@ -83,6 +85,8 @@ def run(
         rehearsal: the folder of an earlier rehearsal, whose replay check goes into the statement and whose durations
             serve "auto".
         charge: claims a charge that was committed earlier.
+        pickle: lets models that no safe file can hold become pickles, which run code when they are opened; the
+            statement says so.
         job: how the command line described the run, for ``dptune resume``.
         notes: what the curator may want to know of the records, such as how many were repaired; for the vault alone.
         encoder: how the rows of a table became features; it follows from a public schema and goes into the release.
@@ -95,6 +99,7 @@ def run(
         InvalidInput: something public is wrong; nothing was charged.
         BudgetExceeded: the ledger has less left; nothing was charged.
         Stopped: the run stopped inside the seal; it is charged, and :func:`resume` continues it.
+        Interrupted: Ctrl-C; one line says what was charged and how to go on. It is a ``KeyboardInterrupt`` too.
 
     Example:
         >>> from dptune import Budget, Float, Geometric, PureDp, RandomStopping, Space, trainer
@@ -114,16 +119,30 @@ def run(
     name = check_name(dataset or (str(data.name) if isinstance(data, Named) and data.name else "data"))
     identity = secrets.token_hex(16)
     path = Path(out) if out is not None else Path("dptune-runs") / f"{_plain(name)}-{identity[:8]}"
-    with new_folder(path) as folder, _refused(folder, charging=seed is None and charge is None):
+    with (
+        interruptible(path),
+        new_folder(path) as folder,
+        _refused(folder, charging=seed is None and charge is None),
+    ):
         book = None
         if seed is None:
             book = folder.own_ledger(plan, name) if ledger is None else _ledger(ledger)
             book.check_relation(name, plan.cost)  # refused before anything is written, as is an unknown data set
         mark = None if book is None else fingerprint(data, book.path)
         where = None if book is None else str(book.path.absolute())
-        described = None if encoder is None else encoder.describe()
         terms = Terms(
-            plan, identity, charge or identity, where, name, data_is, release_at, replay, mark, job, described
+            plan=plan,
+            run=identity,
+            charge=charge or identity,
+            ledger=where,
+            dataset=name,
+            data_is=data_is,
+            release_at=release_at,
+            replay=replay,
+            fingerprint=mark,
+            job=job,
+            encoder=None if encoder is None else encoder.describe(),
+            pickle=pickle,
         )
         noted = {"terms": terms.describe(), "state": "open", "generator": _generator(trainer)}
         noted["records"] = mark_of(data, randomness)
@@ -207,7 +226,7 @@ def resume(
     folder = Path(out)
     if released(folder):
         return load_release(folder, continued=False)
-    with working_in(folder):
+    with interruptible(folder), working_in(folder):
         vault = Vault.open(folder / "vault")  # looked at again: another process may just have finished it
         terms = terms_of(vault)
         if not (folder / "release").exists():

@@ -15,7 +15,7 @@ from dptune.accounting import Neighbours
 from dptune.ledgers import Receipt
 from dptune.methods.plan import Plan
 
-__all__ = ["WATERMARK", "Facts", "statement_markdown"]
+__all__ = ["WATERMARK", "Facts", "chance_of_no_model", "no_model", "statement_markdown"]
 
 WATERMARK = "NO GUARANTEE"
 
@@ -120,11 +120,53 @@ class Facts:
                 "charge": self.receipt.charge,
             },
             "model": self.model,
+            "outcome": "no model" if self.model is None else "model",
+            "chance_of_no_model": chance_of_no_model(self.plan),
             "released": self.released,
             "release_at": self.release_at,
             "late": self.late,
             "files": ["release.json", "statement.md", "plan.json", *([self.model] if self.model else [])],
         }
+
+
+def chance_of_no_model(plan: Plan) -> float | None:
+    """How likely a run of this plan releases no model although nothing is wrong: none was drawn to be trained.
+
+    None where the plan does not say. A method with a final training always trains one.
+    """
+    law = plan.law
+    if law is None:
+        return None
+    return law.never if plan.expected_runs <= law.expected else 0.0
+
+
+def no_model(chance: float | None, charged: bool) -> str:
+    """What is said of a release without a model: why there may be none, and how likely that is by chance."""
+    if chance is None:
+        likely = "If this surprises you, something is wrong with the trainer or the data"
+    elif chance == 0.0:
+        likely = "This does not happen by chance: something is wrong with the trainer or the data"
+    else:
+        likely = (
+            f"If nothing is wrong, this happens with probability {chance:.2g}: the number of trainings is drawn at "
+            "random and may be none. Otherwise every training failed"
+        )
+    paid = " The full cost is charged." if charged else ""
+    return (
+        f"NO MODEL was released: the parameters are the public default, or their final training failed.{paid} {likely}"
+        "; rehearse the job on public or synthetic data, which shows every error."
+    )
+
+
+def _model_line(facts: Facts) -> str:
+    if facts.model is None:
+        return "* no model (there was no training, or all failed)"
+    if facts.model.endswith(".pickle"):
+        return (
+            f"* the model trained with it: `{facts.model}`. This is a PICKLE, which the run was asked for by name: "
+            "opening it runs code. Open it only if you trust whoever made this release"
+        )
+    return f"* the model trained with it: `{facts.model}`, which is data: opening it runs no code"
 
 
 def _amount(value: float | None) -> str:
@@ -153,6 +195,8 @@ def statement_markdown(facts: Facts) -> str:
     plan, receipt = facts.plan, facts.receipt
     sealed = receipt is not None
     lines = [f"# Privacy statement: {facts.dataset}", ""]
+    if facts.model is None:
+        lines = [f"**{no_model(chance_of_no_model(plan), sealed)}**", "", *lines]
     if not sealed:
         lines += [
             f"**{WATERMARK}. This is a rehearsal on {facts.data_is} data with a fixed seed; nothing below protects "
@@ -192,9 +236,7 @@ def statement_markdown(facts: Facts) -> str:
         "## What was released",
         "",
         f"* the configuration: `{json.dumps(facts.params, sort_keys=True)}`",
-        f"* the model trained with it: `{facts.model}`"
-        if facts.model
-        else "* no model (the public default was chosen)",
+        _model_line(facts),
         "* the plan (`plan.json`), which was made before any record was read, and this statement",
         "",
         "Not released: scores, the number of trainings, failures, timings, other models.",

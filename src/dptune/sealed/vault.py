@@ -302,10 +302,10 @@ class Vault:
         return None if mean is None else (mean, most)
 
     def _model(self, number: int) -> Path:
-        return self.inside / "models" / f"{number}.pickle"
+        return self.inside / "models" / f"{number}.model"
 
     def model(self, number: int) -> bytes | None:
-        """The pickled model of a trial, if it succeeded: the one that was stored with its outcome, or none at all."""
+        """The packed model of a trial, if it succeeded: the one that was stored with its outcome, or none at all."""
         with self._rows() as rows:
             row = rows.get("outcomes", number)
             if row is None:

@@ -59,11 +59,11 @@ def _check_warm_start(trainer: Trainer[DataT, object], params: Params, data: Dat
     if not isinstance(trainer, SupportsWarmStart):
         return
     start = trainer.fit(dict(params), data, rng(5))[0]
-    content = pack_model(start)
-    found = [packed(trainer.fit_from(dict(params), data, rng(6), open_model(content))) for _ in range(2)]
+    content = pack_model(start, pickle=True)
+    found = [packed(trainer.fit_from(dict(params), data, rng(6), open_model(content, pickle=True))) for _ in range(2)]
     assert found[0][0] == found[1][0], "The same generator and start must give the same model."
     trainer.fit_from(dict(params), data, rng(6), start)
-    assert pack_model(start) == content, "'fit_from' must not change the model that it starts from."
+    assert pack_model(start, pickle=True) == content, "'fit_from' must not change the model that it starts from."
     for part in parts(data):
         trainer.fit_from(dict(params), part, rng(6), start)
 

@@ -30,8 +30,8 @@ def packed(outcome: object) -> tuple[bytes, float]:
     assert isinstance(outcome, tuple), f"A run returns (model, score); got {type(outcome).__name__}."
     assert len(outcome) == 2, f"A run returns (model, score); got {len(outcome)} values."
     score = float(outcome[1])
-    content = pack_model(outcome[0])
-    open_model(content)
+    content = pack_model(outcome[0], pickle=True)
+    open_model(content, pickle=True)
     return content, score
 
 

@@ -99,6 +99,11 @@ class DpSgdTrainer:
         return generator_of(self.settings.secure)
 
     @property
+    def module_factory(self) -> Callable[[Params], Any] | None:
+        """What makes the modules, where the model is a function of the parameters."""
+        return None if isinstance(self.model, Mlp | Cnn) else self.model
+
+    @property
     def declared_records(self) -> int:
         """About how many records there are: the denominator over the sampling rate, both public."""
         return max(1, round(self.settings.batch_size / self.settings.sampling_rate))
@@ -151,7 +156,10 @@ class DpSgdTrainer:
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params, Randomness.fresh())
         engine = engine_for(model, double=settings.secure, engine=self.engine)
         if not isinstance(data, Dataset):
-            return
+            raise InvalidInput(
+                f"DP-SGD trains on a dptune Dataset; got {type(data).__name__}. Make one of arrays: "
+                "dptune.Dataset(x, y, classes=...), with the number of classes that is public."
+            )
         features = data.x.shape[1]
         if self.validation is not None and self.validation.x.shape[1] != features:
             raise InvalidInput(
@@ -295,8 +303,8 @@ class DpSgdTrainer:
 
 
 def _blank(features: int, classes: int) -> Dataset:
-    """Two public records with the first and the last class: a model with fewer outputs fails on them."""
-    return Dataset(np.zeros((2, features), np.float32), np.array([0, classes - 1]), classes, public=True)
+    """Public records with every class: a model with fewer outputs fails on them."""
+    return Dataset(np.zeros((classes, features), np.float32), np.arange(classes), classes, public=True)
 
 
 def _shape(settings: Settings) -> Hashable:

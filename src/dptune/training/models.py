@@ -209,6 +209,16 @@ class Cnn:
         """Number of pixels times channels."""
         return math.prod(self.image)
 
+    @property
+    def dimension(self) -> int:
+        """Number of trainable parameters."""
+        channels, total = self.image[0], 0
+        for layer in self.layers:
+            if isinstance(layer, Conv):
+                total += (channels * layer.kernel**2 + 1) * layer.channels
+                channels = layer.channels
+        return total + sum((a + 1) * b for a, b in itertools.pairwise((self.flat, *self.dense, self.classes)))
+
 
 Model = Mlp | Cnn
 

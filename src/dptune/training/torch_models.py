@@ -12,7 +12,7 @@ from dptune._typing import Floats
 from dptune.training._bookkeeping import TemperedSigmoid
 from dptune.training.models import Activation, Cnn, Conv, GlobalMean, Mlp
 
-__all__ = ["build", "flat_parameters"]
+__all__ = ["TemperedSigmoid", "build", "flat_parameters"]
 
 
 def flat_parameters(module: nn.Module) -> Floats:

@@ -14,10 +14,10 @@ from dptune.judging import is_module
 from dptune.training.engines import engine_for
 from dptune.training.models import Cnn, Mlp
 
-__all__ = ["TrainedModel", "parameters_of"]
+__all__ = ["TrainedModel", "parameters_of", "probabilities"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TrainedModel:
     """A model description with its trained parameters, in the order of the engine that trained them.
 
@@ -36,6 +36,8 @@ class TrainedModel:
         >>> model = TrainedModel(softmax(1, 2), np.array([-1.0, 1.0, 0.0, 0.0], np.float32))
         >>> model.predict(np.array([[2.0], [-2.0]]))
         array([1, 0])
+        >>> model
+        TrainedModel(softmax regression: 1 feature, 2 classes, 4 parameters)
     """
 
     judges_each_record_alone: ClassVar[bool] = True
@@ -44,6 +46,28 @@ class TrainedModel:
     parameters: Floats
     engine: str = "auto"
 
+    def check(self) -> None:
+        """Refuse parameters that do not belong to the description.
+
+        Raises:
+            InvalidInput: There are not as many as the model has, or they are not numbers of single or double precision.
+        """
+        values, wanted = self.parameters, self.description.dimension
+        if not isinstance(values, np.ndarray) or values.dtype not in (np.float32, np.float64):
+            raise InvalidInput("The parameters of a model must be an array of floating point numbers.")
+        if values.shape != (wanted,):
+            raise InvalidInput(f"{self.description} has {wanted} parameters; got an array of shape {values.shape}.")
+
+    def __repr__(self) -> str:
+        model = self.description
+        if isinstance(model, Cnn):
+            kind, inputs = "convolutional network", f"{'x'.join(map(str, model.image))} images"
+        else:
+            hidden = "-".join(map(str, model.hidden))
+            kind = f"network with hidden layers {hidden}" if hidden else "softmax regression"
+            inputs = f"{model.features} feature{'s' if model.features > 1 else ''}"
+        return f"TrainedModel({kind}: {inputs}, {model.classes} classes, {len(self.parameters)} parameters)"
+
     def logits(self, x: Floats) -> Floats:
         """Outputs on the rows of ``x``."""
         with np.errstate(all="ignore"):  # a diverged model predicts badly but predicts
@@ -51,12 +75,44 @@ class TrainedModel:
 
     def predict(self, x: Floats) -> Indices:
         """The most likely class of every row."""
-        labels: Indices = np.argmax(self.logits(x), axis=1)
+        labels: Indices = np.argmax(self.logits(self._rows(x)), axis=1)
         return labels
+
+    def predict_proba(self, x: Floats) -> Floats:
+        """The probability that the model gives to every class, for every row."""
+        return probabilities(self.logits(self._rows(x)))
+
+    def score(self, x: Floats, y: Indices) -> float:
+        """The share of rows whose class is predicted.
+
+        Args:
+            x: One row for each record.
+            y: The classes. A score on private records is not covered by the statement of a release.
+
+        Returns:
+            A number from 0 to 1.
+        """
+        return float(np.mean(self.predict(x) == np.asarray(y)))
 
     def accuracy(self, data: Dataset) -> float:
         """The fraction of records classified correctly."""
-        return float(np.mean(self.predict(data.x) == data.y))
+        return self.score(data.x, data.y)
+
+    def _rows(self, x: Any) -> Floats:
+        rows, features = np.asarray(x), self.description.features
+        if rows.ndim != 2 or rows.shape[1] != features or rows.dtype.kind not in "fiub":
+            raise InvalidInput(
+                f"The model takes rows of {features} numbers; got an array of {rows.dtype} of shape {rows.shape}. "
+                "Prepare records as those were that it was trained on."
+            )
+        return rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float32)
+
+
+def probabilities(logits: Floats) -> Floats:
+    """Outputs as probabilities of classes, row by row (the softmax)."""
+    with np.errstate(all="ignore"):
+        shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
 
 
 def parameters_of(model: Any) -> Floats:
