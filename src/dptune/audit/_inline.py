@@ -182,7 +182,7 @@ class Runner:
         lives: int,
     ) -> Selection:
         session = self.session(trainer, data, randomness, lives)
-        loop = Loop(vault, session)  # type: ignore[arg-type] # the part of a vault that it uses
+        loop = Loop(vault, session, pickle=True)  # type: ignore[arg-type] # the part of a vault that it uses
         chosen = loop.search(search)
         if chosen.final is not None:
             loop.final(chosen.final)
