@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from dptune.cli import main
+from dptune.cli.predict import rows_of
+from dptune.errors import InvalidInput
 from dptune.sealed import _under_way, load_release
-from dptune.tables import schema_from_toml
+from dptune.tables import Encoder, schema_from_toml
 
 SCHEMA = """
 version = 1
@@ -50,6 +52,38 @@ def test_a_table_is_tuned_in_one_command(table: Path, tmp_path: Path, capsys: py
     assert release.predict([{"a": 2.5, "town": "Ulm"}, {"a": "-2.5", "town": "Rome"}]) == ["yes", "no"]
     (tmp_path / "new.csv").write_text("town,a\nUlm,3\nBonn,-3\n")
     assert release.predict(tmp_path / "new.csv") == ["yes", "no"]
+    assert repr(release).startswith(f"Release({str(out / 'release')!r}: model.npz by ")
+    found = tmp_path / "predictions.csv"
+    assert main(["predict", str(out), str(tmp_path / "new.csv"), "--out", str(found)]) == 0
+    lines = [line.split(",") for line in found.read_text().splitlines()]
+    assert lines[0] == ["prediction", "probability_no", "probability_yes"]
+    assert [line[0] for line in lines[1:]] == ["yes", "no"]
+    assert float(lines[1][2]) > 0.5 > float(lines[2][2])
+    capsys.readouterr()
+    assert main(["vault", "show", str(out), "--reason", "repairs"]) == 0
+    assert '"town": 366' in capsys.readouterr().out
+    (tmp_path / "icu.csv").unlink()
+    assert main(given) == 2  # said before the records are read
+    assert "already a run" in (said := capsys.readouterr().err)
+    assert "it is finished: see" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("none.csv", None, "none.csv"),
+        ("rows.json", "{}", "must be a .csv, a .parquet or an .npz"),
+        ("other.csv", "b,town\n1,Ulm\n", "'a'"),
+    ],
+)
+def test_raw_rows_that_are_no_table_are_one_line(tmp_path: Path, name: str, content: str | None, said: str) -> None:
+    encoder = Encoder(schema_from_toml(SCHEMA))
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(InvalidInput) as refused:
+        rows_of(tmp_path / name, encoder)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_job_file_may_name_a_table(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

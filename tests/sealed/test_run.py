@@ -442,9 +442,15 @@ def test_a_trainer_that_cannot_travel_is_refused(tmp_path: Path, ledger: Ledger)
 
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
     _go(toy_plan(count=1), ToyTrainer(), tmp_path / "run")
-    with pytest.raises(InvalidInput, match="already a run"):
+    with pytest.raises(InvalidInput, match=r"already a run in .*, and it is finished: see .*statement.md"):
         _go(toy_plan(count=1), ToyTrainer(), tmp_path / "run")
     assert load_release(tmp_path / "run").method == "toy"
+
+
+def test_a_folder_with_an_unfinished_run_says_how_to_finish_it(tmp_path: Path) -> None:
+    cut_off(toy_plan(count=1), ToyTrainer(), tmp_path / "run")
+    with pytest.raises(InvalidInput, match=r"already a run in .*Finish it with 'dptune resume"):
+        _go(toy_plan(count=1), ToyTrainer(), tmp_path / "run")
 
 
 def test_a_damaged_run_folder_is_one_line(tmp_path: Path) -> None:

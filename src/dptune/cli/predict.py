@@ -24,7 +24,7 @@ from dptune.sealed import load_release
 from dptune.tables import Encoder
 from dptune.tables.sources import table_kind
 
-__all__ = ["predict"]
+__all__ = ["predict", "rows_of"]
 
 
 def predict(
@@ -49,7 +49,7 @@ def predict(
             f"The released model is {type(model).__name__}, which has no predict(x): use it from Python."
         )
     encoder = found.encoder
-    x = _arrays(file) if encoder is None else _rows(file, encoder)
+    x = _arrays(file) if encoder is None else rows_of(file, encoder)
     labels, probabilities = _ask(model.predict, x), None
     if isinstance(model, GivesProbabilities):
         probabilities = _ask(model.predict_proba, x)
@@ -71,7 +71,7 @@ def _ask(call: Callable[[AnyArray], Any], x: AnyArray) -> AnyArray:
         raise InvalidInput(f"The model does not take these records ({said:.300}).") from None
 
 
-def _rows(file: Path, encoder: Encoder) -> AnyArray:
+def rows_of(file: Path, encoder: Encoder) -> AnyArray:
     """The features of raw rows, made as those were that the model was trained on."""
     if table_kind(file) == "npz":
         return encoder.encode(_arrays(file))

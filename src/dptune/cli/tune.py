@@ -22,6 +22,7 @@ from dptune.methods import Plan, known_methods
 from dptune.sealed import Release, run
 from dptune.sealed.duration import offer
 from dptune.sealed.rehearsal import report
+from dptune.sealed.run import check_new
 from dptune.sealed.statement import no_model
 from dptune.trainer import Trainer
 
@@ -124,6 +125,7 @@ def stoppable(folder: Path) -> Iterator[None]:
 
 def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
     """Plan and run a job."""
+    check_new(out)
     budget = make_budget(job)
     with stoppable(out):
         loaded = load_data(job)

@@ -12,6 +12,7 @@ import typer
 
 from dptune.cli._output import print_json
 from dptune.sealed import Reading, read_vault
+from dptune.sealed.reading import HEADING, trial_line
 
 __all__ = ["vault"]
 
@@ -41,11 +42,13 @@ def show(
         print_json(_described(found))
         return
     print("NOT TO BE RELEASED OR ACTED UPON: nothing below is covered by the run's statement. This reading is logged.")
-    print(f"{'trial':>6} {'score':>10} {'seconds':>8}  parameters")
-    for number in sorted(found.params):
+    print(HEADING)
+    for number in sorted(found.params, key=lambda one: (one < 0, one)):
         print(_line(found, number))
     for number, text in sorted(found.errors.items()):
         print(f"\ntrial {number} failed:\n{text.rstrip()}")
+    if found.notes:
+        print(f"\nabout the records: {json.dumps(found.notes)}")
     print("\nread so far:")
     for time, reader, what, why in found.reads:
         print(f"  {_time(time)}  {reader}: {what}. Reason: {why}")
@@ -54,9 +57,9 @@ def show(
 def _line(found: Reading, number: int) -> str:
     score = found.scores.get(number)
     shown = "under way" if score is None else f"{score:.4f}" if math.isfinite(score) else "failed"
-    seconds = f"{found.finished[number] - found.started[number]:.2f}" if number in found.finished else "-"
+    seconds = found.finished[number] - found.started[number] if number in found.finished else None
     deaths = f"  (its process died {found.deaths[number]} times)" if number in found.deaths else ""
-    return f"{number:>6} {shown:>10} {seconds:>8}  {json.dumps(found.params[number])}{deaths}"
+    return trial_line(number, shown, seconds, found.params[number]) + deaths
 
 
 def _time(seconds: float) -> str:
@@ -77,4 +80,4 @@ def _described(found: Reading) -> dict[str, object]:
         for number in sorted(found.params)
     ]
     reads = [{"time": _time(t), "reader": who, "what": what, "reason": why} for t, who, what, why in found.reads]
-    return {"trials": trials, "reads": reads}
+    return {"trials": trials, "notes": found.notes, "reads": reads}

@@ -15,7 +15,7 @@ from dptune.planner.incoming import Declared, Incoming, bring_in
 from dptune.sealed.duration import offer
 from dptune.sealed.rehearsal import report
 from dptune.sealed.release import Release
-from dptune.sealed.run import run
+from dptune.sealed.run import check_new, run
 from dptune.sealed.statement import no_model
 from dptune.spaces import Domain
 from dptune.tables import Schema
@@ -78,6 +78,7 @@ def tune(
         >>> sorted(release.params)
         ['batch_size', 'learning_rate', 'noise_multiplier']
     """
+    check_new(options.get("out"))
     budget = Budget(epsilon, delta, neighbours)
     if trainer is not None and space is None:
         raise InvalidInput("A trainer of your own needs a 'space': what may be tried with it.")

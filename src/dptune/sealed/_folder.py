@@ -15,8 +15,9 @@ from dptune._files import locked, make_folders, remove_tree, storage_errors
 from dptune.errors import DptuneError, InvalidInput
 from dptune.ledgers.ledger import Ledger
 from dptune.methods.plan import Plan
+from dptune.sealed.vault import Vault
 
-__all__ = ["Folder", "new_folder", "working_in"]
+__all__ = ["Folder", "check_unused", "new_folder", "working_in"]
 
 _OWN_LEDGER = "run.ledger"
 _TRIES = 100  # of a folder that others keep removing
@@ -86,11 +87,31 @@ def _busy(path: Path) -> DptuneError:
     return DptuneError(f"Another process is working on the run in {path}. Wait for it, or choose another folder.")
 
 
+def check_unused(path: Path) -> None:
+    """Refuse a folder that holds a run, and say whether that run is finished."""
+    if not (path / "vault").exists() and not (path / "release").exists():
+        return
+    if _finished(path):
+        raise InvalidInput(
+            f"There is already a run in {path}, and it is finished: see {path / 'release' / 'statement.md'}. Choose "
+            "another folder for a new one."
+        )
+    raise InvalidInput(
+        f"There is already a run in {path}. Finish it with 'dptune resume {path}', or choose another folder."
+    )
+
+
+def _finished(path: Path) -> bool:
+    """Whether the release of a run is out and its secret destroyed; False where the folder cannot say."""
+    try:
+        vault = Vault(path / "vault")
+        return vault.destroyed() and Vault.open(vault.path).facts().get("state") == "released"
+    except DptuneError:
+        return False
+
+
 def _check_empty(path: Path) -> None:
     """Refuse a folder that holds a run; take away what starts left that were cut off before they began."""
-    if (path / "vault").exists() or (path / "release").exists():
-        raise InvalidInput(
-            f"There is already a run in {path}. Finish it with 'dptune resume {path}', or choose another folder."
-        )
+    check_unused(path)
     for unfinished in path.glob(".vault-*"):  # nobody else works here, and nothing was charged for them
         remove_tree(unfinished)

@@ -10,7 +10,9 @@ from typing import Any
 from dptune.errors import InvalidInput
 from dptune.sealed.vault import Vault
 
-__all__ = ["Reading", "read_vault"]
+__all__ = ["HEADING", "Reading", "read_vault", "trial_line"]
+
+HEADING = f"{'trial':>6} {'score':>10} {'seconds':>8}  parameters"
 
 
 @dataclass(frozen=True)
@@ -88,3 +90,10 @@ def read_vault(run: str | Path, reason: str) -> Reading:
         reads=reads,
         notes=vault.facts().get("notes") or {},
     )
+
+
+def trial_line(number: int, score: str, seconds: float | None, params: dict[str, Any]) -> str:
+    """One training in a list of them, under :data:`HEADING`; the final one has no number."""
+    shown = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in params.items()}
+    took = "-" if seconds is None else f"{seconds:.2f}"
+    return f"{'final' if number < 0 else number:>6} {score:>10} {took:>8}  {json.dumps(shown, default=str)}"

@@ -6,7 +6,6 @@ same job, where nobody would hear of it. A sealed run has no report: it is refus
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dptune.errors import InvalidInput
-from dptune.sealed.reading import read_vault
+from dptune.sealed.reading import HEADING, read_vault, trial_line
 from dptune.sealed.release import Release, load_release
 from dptune.sealed.vault import Vault
 
@@ -167,7 +166,7 @@ def report(run: str | Path) -> str:
         Nothing was found that would go wrong in a sealed run.
     """
     found = read_rehearsal(run)
-    lines = [f"{'trial':>6} {'score':>10} {'seconds':>8}  parameters"]
+    lines = [HEADING]
     lines += [_line(one) for one in found.trials[:_MOST]]
     if len(found.trials) > _MOST:
         lines.append(f"   ... and {len(found.trials) - _MOST} more")
@@ -191,12 +190,11 @@ def _reason(trial: RehearsedTrial) -> str:
 
 def _line(trial: RehearsedTrial) -> str:
     score = f"{trial.score:.4f}" if trial.score > -math.inf else "failed"
-    seconds = "-" if trial.seconds is None else f"{trial.seconds:.2f}"
-    return f"{trial.number:>6} {score:>10} {seconds:>8}  {json.dumps(trial.params, default=str)}"
+    return trial_line(trial.number, score, trial.seconds, trial.params)
 
 
 def _durations(found: Rehearsed) -> str:
     each = found.release.details.get("seconds_per_training")
     if each is None:
         return "No training was drawn."
-    return f"{len(found.trials)} trainings, {each:.3g} seconds each."
+    return f"{len(found.trials)} trainings, {each:.3g} seconds each (above: from the start of those trained together)."

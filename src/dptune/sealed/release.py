@@ -15,7 +15,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ __all__ = [
 MODEL_FILES = tuple(f"model.{kind}" for kind in KINDS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Release:
     """What a run released: the only thing that leaves it.
 
@@ -57,8 +57,11 @@ class Release:
         continued: False if there was nothing left to do.
 
     Example:
-        >>> Release(Path("release"), {"lr": 0.1}, 3.0, 1e-5, 2.9, "subset", "icu", "", {}).params
+        >>> found = Release(Path("release"), {"lr": 0.1}, 3.0, 1e-5, 2.9, "subset", "icu", "", {"model": "model.npz"})
+        >>> found.params
         {'lr': 0.1}
+        >>> found
+        Release('release': model.npz by subset on icu, epsilon 3.0000 at delta 1e-05)
     """
 
     path: Path
@@ -68,9 +71,16 @@ class Release:
     epsilon_lower: float | None
     method: str
     dataset: str
-    statement: str = field(repr=False)
-    details: dict[str, Any] = field(repr=False)
+    statement: str
+    details: dict[str, Any]
     continued: bool = True  # False if there was nothing left to do
+
+    def __repr__(self) -> str:
+        epsilon = "no finite epsilon" if self.epsilon is None else f"epsilon {self.epsilon:.4f}"
+        mark = f", {self.details['watermark']}" if self.details.get("watermark") else ""
+        model = self.details.get("model") or "NO MODEL"
+        what = f"{model} by {self.method} on {self.dataset}, {epsilon} at delta {self.delta:g}{mark}"
+        return f"Release({str(self.path)!r}: {what})"
 
     @property
     def outcome(self) -> str:
@@ -250,10 +260,12 @@ def load_release(run: str | Path, continued: bool = True) -> Release:
         >>> load_release("nowhere")
         Traceback (most recent call last):
         ...
-        dptune.errors.Corrupt: The release in nowhere is damaged. Restore the folder from a backup.
+        dptune.errors.Corrupt: There is no release in nowhere: give the folder of a finished run, or 'release' in it.
     """
     run = Path(run)
     folder = run if (run / "release.json").is_file() else run / "release"
+    if not folder.exists():
+        raise Corrupt(f"There is no release in {run}: give the folder of a finished run, or 'release' in it.")
     try:
         details = json.loads((folder / "release.json").read_text(encoding="utf-8"))
         if details["model"] is not None and not isinstance(details["model"], str):

@@ -25,7 +25,7 @@ from dptune.ledgers import Ledger
 from dptune.methods.plan import Plan
 from dptune.randomness import Randomness
 from dptune.sealed._clock import Deadline
-from dptune.sealed._folder import Folder, new_folder, working_in
+from dptune.sealed._folder import Folder, check_unused, new_folder, working_in
 from dptune.sealed._interrupt import interruptible
 from dptune.sealed._records import check_records, mark_of
 from dptune.sealed._terms import Terms, check_able, check_name, check_run, fingerprint, preflight, stored_job, terms_of
@@ -254,6 +254,12 @@ def _check_generator(vault: Vault, trainer: object) -> None:
 def job_of(out: str | Path) -> dict[str, Any] | None:
     """How the command line described a run, for :func:`resume`; its plan may need a module that the job names."""
     return stored_job(Vault.open(Path(out) / "vault"))
+
+
+def check_new(out: str | Path | None) -> None:
+    """Refuse a folder that holds a run already: said at once, not after minutes of planning."""
+    if out is not None:
+        check_unused(Path(out))
 
 
 def released(out: str | Path) -> bool:
