@@ -144,7 +144,8 @@ def test_what_is_of_another_type_is_refused_at_every_depth(value: Any, kind: Any
     stored = to_values(value)
     for place in _objects(stored):
         for key, item in _at(stored, place).items():
-            for other in ({"x": 1}, "text", True, [[]]):
+            others: list[Any] = [{"x": 1}, "text", True, [[]]]
+            for other in others:
                 if type(other) is type(item):
                     continue
                 edited = json.loads(json.dumps(stored))

@@ -120,10 +120,11 @@ class Select(Cost):
         """
         base = lower_pair(self.base, delta)
         upper = profile(self)
-        found = [(certify(base, self.runs, delta, upper.remove.epsilon(delta)), True)]
-        if not base.symmetric:
-            found.append((certify(base.flip(), self.runs, delta, upper.add.epsilon(delta)), False))
-        return max(found, key=lambda item: item[0].epsilon)
+        found = certify(base, self.runs, delta, upper.remove.epsilon(delta))
+        if base.symmetric or (near := upper.add.epsilon(delta)) < found.epsilon:
+            return found, True  # a certificate is at most the upper bound of its direction
+        other = certify(base.flip(), self.runs, delta, near)
+        return (other, False) if other.epsilon > found.epsilon else (found, True)
 
     def _lower(self, delta: float) -> ProfilePair:
         certificate, forward = self._certificate(delta)
