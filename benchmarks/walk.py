@@ -56,6 +56,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "_files",
         "_global_state",
         "_lazy",
+        "_threads",
         "_version",
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import pickle
 import subprocess
 import sys
@@ -156,3 +157,56 @@ def test_a_command_that_cannot_be_loaded_is_one_line(
     assert "'dptune compare' cannot be loaded" in said
     assert main(["no-such-command"]) == 2
     assert "No such command" in capsys.readouterr().err
+
+
+# What is left out of a price.
+
+_DPSGD = "['price', '--base', 'dpsgd:0.01,1.1,200', '--runs', 'geometric:5', '--delta', '1e-5', '--json']"
+
+
+def _said(code: str) -> list[str]:
+    """What this code prints, in a fresh interpreter."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_a_price_of_dpsgd_loads_neither_signals_nor_statistics() -> None:
+    code = f"import sys; from dptune.cli import main; main({_DPSGD}); print(*sys.modules)"
+    loaded = _said(code)[-1].split()
+    assert {"scipy.signal", "scipy.stats", "cattrs"}.isdisjoint(loaded)
+    assert not [name for name in loaded if name.startswith("dp_accounting")]  # for others the whole of it, or none
+
+
+_CURVE = (
+    "from dptune.accounting import DpSgd, Laplace; from dptune.accounting.renyi import base_curve;"
+    "orders = (1.5, 2.0, 3.0, 17.0, 64.0);"
+    "print([value.hex() for cost in (DpSgd(0.01, 1.1, 200), Laplace(2.0)) for value in base_curve(cost, orders)])"
+)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "import dp_accounting",
+        "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()",
+    ],
+)
+def test_the_renyi_accountant_is_the_same_alone_and_in_its_package(before: str) -> None:
+    whole = "\nimport sys; assert 'dp_accounting.pld' in sys.modules"
+    after = (
+        "\nimport sys; assert 'dp_accounting' not in sys.modules; import dp_accounting; dp_accounting.pld.PLDAccountant"
+    )
+    assert _said(f"{before}\n{_CURVE}{whole}") == _said(_CURVE + after)
+
+
+def test_a_price_uses_one_numerical_thread_and_leaves_the_environment_alone() -> None:
+    count = (
+        "import os; before = dict(os.environ);"
+        f"from dptune.cli import main; main({_PRICE}); assert dict(os.environ) == before;"
+        "from threadpoolctl import threadpool_info; print(*{one['num_threads'] for one in threadpool_info()})"
+    )
+    kept = {
+        name: value for name, value in os.environ.items() if not name.endswith(("_NUM_THREADS", "_MAXIMUM_THREADS"))
+    }
+    done = subprocess.run([sys.executable, "-c", count], capture_output=True, text=True, check=True, env=kept)
+    assert done.stdout.splitlines()[-1] == "1"

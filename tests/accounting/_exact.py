@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,16 +150,6 @@ class Atoms(Cost):
     def _lower(self, delta: float) -> ProfilePair:
         del delta
         return self._profile()
-
-    def _fields(self) -> dict[str, object]:
-        return {"p": list(self.p), "q": list(self.q)}
-
-    @classmethod
-    def _from_fields(cls, fields: dict[str, object]) -> Self:
-        p, q = fields["p"], fields["q"]
-        assert isinstance(p, list)
-        assert isinstance(q, list)
-        return cls(tuple(p), tuple(q))
 
     def __str__(self) -> str:
         return f"p={np.round(self.p, 4).tolist()} q={np.round(self.q, 4).tolist()}"

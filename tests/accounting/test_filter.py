@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from dptune._codec import from_json
 from dptune.accounting import ADDED_OR_REMOVED, Cost, DpSgd, Gdp, Geometric, Neighbours, PureDp, disjoint, select
-from dptune.accounting.filter import ORDERS, Curve, Filter, filter_from_json, renyi_curve
+from dptune.accounting.filter import ORDERS, Curve, Filter, renyi_curve
 from dptune.accounting.profiles import ProfilePair, TableProfile
 from dptune.errors import InvalidInput
 
@@ -34,13 +35,6 @@ class Reveal(Cost):
 
     def _lower(self, delta: float) -> ProfilePair:
         return self._profile()
-
-    def _fields(self) -> dict[str, object]:
-        return {"chance": self.chance}
-
-    @classmethod
-    def _from_fields(cls, fields: dict[str, object]) -> Self:
-        return cls(float(str(fields["chance"])))
 
 
 @pytest.mark.parametrize("mu", [0.02, 0.3, 1.0, 2.5])
@@ -190,7 +184,7 @@ def test_the_adaptive_worst_case_is_simulated() -> None:
 
 def test_a_filter_goes_through_json() -> None:
     rule = Filter.of(3.0, 1e-5)
-    assert filter_from_json(rule.describe()) == rule
+    assert from_json(rule.describe(), Filter, "a filter") == rule
     assert math.fsum(rule.weights) <= 1.0
 
 

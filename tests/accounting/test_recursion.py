@@ -7,12 +7,13 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
+from scipy.signal import lfilter
 
 from dptune._typing import Array
 from dptune.accounting import Binomial, Gaussian, NegativeBinomial, Poisson, Runs
 from dptune.accounting._hull import hull_profile
 from dptune.accounting._ratio import log_ratio
-from dptune.accounting._recursion import GAINS, Recursion, _kernel
+from dptune.accounting._recursion import GAINS, Recursion, _kernel, smoothed
 from dptune.accounting.cost import fast_profile
 from dptune.accounting.interleave import UpperProgramme, _fill_bend, upper_programme
 from dptune.accounting.selected_profile import SelectedProfile
@@ -155,3 +156,19 @@ def test_laws_that_are_steeper_than_roundoff_are_rounded_outward() -> None:
     line = base.delta(e - log_ratio(base, steep))
     assert SelectedProfile(replace(hull, alone=None), steep).delta(e) == pytest.approx(2e8 * line)
     assert SelectedProfile(hull, steep).delta(e) == pytest.approx(1e8 * line)
+
+
+@pytest.mark.parametrize("share", [1e-9, 0.003, 0.5, 1.0])
+@pytest.mark.parametrize("count", [0, 1, 2, 1000])
+def test_smoothing_has_the_bits_of_scipy(share: float, count: int) -> None:
+    values = np.cumsum(np.random.default_rng(count).random(count)) * 1e-3
+    expected = lfilter([share], [1.0, share - 1.0], values) if count else values
+    assert smoothed(values, share).tobytes() == np.asarray(expected).tobytes()
+    assert smoothed(values, share, None).tobytes() == np.asarray(expected).tobytes()
+    assert values.tobytes() == (np.cumsum(np.random.default_rng(count).random(count)) * 1e-3).tobytes()
+
+
+@needs_kernel
+def test_smoothing_refuses_what_are_no_doubles() -> None:
+    with pytest.raises(ValueError, match="doubles"):
+        _kernel.smooth(0.5, bytearray(7))

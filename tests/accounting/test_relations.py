@@ -121,10 +121,12 @@ def test_what_older_versions_wrote_is_about_records() -> None:
 
 def test_a_description_cannot_claim_a_relation_that_its_parts_do_not_have() -> None:
     stored = json.loads(select(Gdp(1.0), Geometric(3)).to_json())
-    with pytest.raises(InvalidInput, match="its parts are about 'one record added or removed'"):
+    with pytest.raises(InvalidInput, match="its fields are about 'one record added or removed'"):
         cost_from_json({**stored, "neighbours": "one record replaced"})
-    with pytest.raises(InvalidInput, match="A neighbouring relation is"):
+    with pytest.raises(InvalidInput, match="it says 'one person', but"):
         cost_from_json({**stored, "neighbours": "one person"})
+    with pytest.raises(InvalidInput, match="A neighbouring relation is"):
+        cost_from_json({**Gdp(1.0).describe(), "neighbours": "one person"})
     mixed: dict[str, object] = {
         "cost": "compose",
         "parts": [Gdp(1.0).describe(), Gdp(1.0, neighbours=RECORD_REPLACED).describe()],

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from tests.methods.test_conformance import BUDGET, METHODS
 
+from dptune._codec import to_values
 from dptune.accounting import Gaussian, Gdp, Geometric, PureDp, RenyiLine
 from dptune.errors import InvalidInput
 from dptune.methods import Plan, plan_from_json
+from dptune.methods.parts import Coin, DataPart
 
 Fields = dict[str, Any]
 
@@ -75,7 +77,7 @@ INNER = ("settings", "tuning")
 EDITS: list[tuple[str, Callable[[Fields], None], str]] = [
     ("geometric", _set("settings", "tuning", "runs", value=Geometric(60).describe()), "settings cost"),
     ("geometric", _set("settings", "tuning", "base", "kinds", 0, "cost", value=Gdp(1.0).describe()), "settings cost"),
-    ("geometric", _set("settings", "tuning", "part", value=[{"kind": "coin", "rate": 0.1}]), "method 'subset'"),
+    ("geometric", _set("settings", "tuning", "part", value=to_values(DataPart((Coin(0.1),)))), "method 'subset'"),
     ("geometric", _set("guaranteed", value=False), "'guaranteed'"),
     ("geometric", _set("assumptions", value=[]), "'assumptions'"),
     ("geometric", _set("theorem", value="docs/theorems/compose.md"), "'theorem'"),

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from dptune.accounting._checks import same_relation
 from dptune.accounting._epsilon import certified
 from dptune.accounting._pld import compose_pairs
 from dptune.accounting._published import LeastProfile, PureProfile, capped, own_profile
-from dptune.accounting.cost import Cost, cost_from_json, fast_profile, lower_pair, profile
+from dptune.accounting.cost import Cost, fast_profile, lower_pair, profile
 from dptune.accounting.mechanisms import Gaussian, Gdp
 from dptune.accounting.neighbours import Neighbours
 from dptune.accounting.profiles import (
@@ -28,40 +30,43 @@ from dptune.accounting.profiles import (
     TableProfile,
     gaussian_pair,
 )
+from dptune.errors import InvalidInput
 
 __all__ = ["Compose", "Mixture", "Parallel"]
 
-
-def _children(fields: dict[str, object], key: str) -> list[Cost]:
-    """The costs that a stored cost is made of."""
-    items = fields[key]
-    if not isinstance(items, list):
-        raise TypeError(f"'{key}' is not a list")
-    if not items:
-        raise TypeError(f"'{key}' is empty")
-    return [cost_from_json(item) for item in items]
+_Profiles = tuple[DirectedProfile, ...]
 
 
-@dataclass(frozen=True)
-class Compose(Cost):
-    """Several mechanisms on the same records; made by :func:`~dptune.accounting.combination.compose`."""
+class _Several(Cost):
+    """What costs of several mechanisms share: at least one part, and one relation for all of them."""
 
-    kind: ClassVar[str] = "compose"
     parts: tuple[Cost, ...]
 
     def __post_init__(self) -> None:
+        if not self.parts:
+            raise InvalidInput(f"'{self.kind}' needs at least one part; got none.")
         same_relation(self.kind, *self.parts)
 
     @property
     def neighbours(self) -> Neighbours:
         return self.parts[0].neighbours
 
-    def _fields(self) -> dict[str, object]:
-        return {"parts": [part.describe() for part in self.parts]}
+    @staticmethod
+    def _joined(pairs: Iterable[ProfilePair], join: Callable[[_Profiles], DirectedProfile]) -> ProfilePair:
+        """The profiles of the parts joined in each direction; once where both are the same."""
+        found = list(pairs)
+        remove = join(tuple(pair.remove for pair in found))
+        if all(pair.symmetric for pair in found):
+            return ProfilePair(remove, remove)
+        return ProfilePair(remove, join(tuple(pair.add for pair in found)))
 
-    @classmethod
-    def _from_fields(cls, fields: dict[str, object]) -> Self:
-        return cls(tuple(_children(fields, "parts")))
+
+@dataclass(frozen=True)
+class Compose(_Several):
+    """Several mechanisms on the same records; made by :func:`~dptune.accounting.combination.compose`."""
+
+    kind: ClassVar[str] = "compose"
+    parts: tuple[Cost, ...]
 
     def _pure(self) -> float:
         return math.fsum(part._pure() for part in self.parts) * (1.0 + 1e-15)
@@ -126,7 +131,7 @@ def _table(directed: DirectedProfile) -> DirectedProfile:
 
 
 @dataclass(frozen=True)
-class Mixture(Cost):
+class Mixture(_Several):
     """One of several mechanisms, chosen by public chance and named in the output; made by ``mixture``."""
 
     kind: ClassVar[str] = "mixture"
@@ -134,79 +139,44 @@ class Mixture(Cost):
     parts: tuple[Cost, ...]
 
     def __post_init__(self) -> None:
-        same_relation(self.kind, *self.parts)
+        super().__post_init__()
+        total = math.fsum(real("weight", w, 0, 1) for w in self.weights)
+        if len(self.weights) != len(self.parts) or abs(total - 1.0) > 1e-9:
+            raise InvalidInput(
+                f"The weights of a mixture are one probability for each part and must sum to 1; got {self.weights!r}."
+            )
 
-    @property
-    def neighbours(self) -> Neighbours:
-        return self.parts[0].neighbours
-
-    def _fields(self) -> dict[str, object]:
-        return {"weights": list(self.weights), "parts": [part.describe() for part in self.parts]}
-
-    @classmethod
-    def _from_fields(cls, fields: dict[str, object]) -> Self:
-        weights = fields["weights"]
-        if not isinstance(weights, list):
-            raise TypeError("'weights' is not a list")
-        shares, parts = tuple(real("weight", w, 0, 1) for w in weights), tuple(_children(fields, "parts"))
-        if len(shares) != len(parts) or abs(math.fsum(shares) - 1.0) > 1e-9:
-            raise TypeError("'weights' is not one probability for each part")
-        return cls(shares, parts)
-
-    def _mix(self, pairs: list[ProfilePair]) -> ProfilePair:
-        remove = MixtureProfile(self.weights, tuple(pair.remove for pair in pairs))
-        if all(pair.symmetric for pair in pairs):
-            return ProfilePair(remove, remove)
-        return ProfilePair(remove, MixtureProfile(self.weights, tuple(pair.add for pair in pairs)))
+    def _mix(self, pairs: Iterable[ProfilePair]) -> ProfilePair:
+        return self._joined(pairs, partial(MixtureProfile, self.weights))
 
     def _pure(self) -> float:
         return max(part._pure() for part in self.parts)
 
     def _profile(self) -> ProfilePair:
-        return self._mix([profile(part) for part in self.parts])
+        return self._mix(map(profile, self.parts))
 
     def _fast_profile(self) -> ProfilePair:
-        return self._mix([fast_profile(part) for part in self.parts])
+        return self._mix(map(fast_profile, self.parts))
 
     def _lower(self, delta: float) -> ProfilePair:
-        return self._mix([lower_pair(part, delta) for part in self.parts])
+        return self._mix(lower_pair(part, delta) for part in self.parts)
 
 
 @dataclass(frozen=True)
-class Parallel(Cost):
+class Parallel(_Several):
     """Each mechanism on its own part of the records, or any one of them; made by ``parallel`` and ``worst``."""
 
     kind: ClassVar[str] = "parallel"
     parts: tuple[Cost, ...]
 
-    def __post_init__(self) -> None:
-        same_relation(self.kind, *self.parts)
-
-    @property
-    def neighbours(self) -> Neighbours:
-        return self.parts[0].neighbours
-
-    def _fields(self) -> dict[str, object]:
-        return {"parts": [part.describe() for part in self.parts]}
-
-    @classmethod
-    def _from_fields(cls, fields: dict[str, object]) -> Self:
-        return cls(tuple(_children(fields, "parts")))
-
-    def _highest(self, pairs: list[ProfilePair]) -> ProfilePair:
-        remove = MaxProfile(tuple(pair.remove for pair in pairs))
-        if all(pair.symmetric for pair in pairs):
-            return ProfilePair(remove, remove)
-        return ProfilePair(remove, MaxProfile(tuple(pair.add for pair in pairs)))
-
     def _pure(self) -> float:
         return max(part._pure() for part in self.parts)
 
     def _profile(self) -> ProfilePair:
-        return self._highest([profile(part) for part in self.parts])
+        return self._joined(map(profile, self.parts), MaxProfile)
 
     def _fast_profile(self) -> ProfilePair:
-        return self._highest([fast_profile(part) for part in self.parts])
+        return self._joined(map(fast_profile, self.parts), MaxProfile)
 
     def _lower(self, delta: float) -> ProfilePair:
         # One real mechanism: the part that is worst at this delta.

@@ -11,14 +11,18 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
+from dptune._codec import register_tagged, to_values
 from dptune._typing import Array
 from dptune._validate import integer, real
 
-__all__ = ["Runs"]
+__all__ = ["LAWS", "Runs"]
 
+LAWS: dict[str, type[Runs]] = {}
+"""The laws by name; defining one registers it."""
 
 _CHUNK = 4096
 
@@ -33,7 +37,8 @@ class Runs(ABC):
 
     A law is public, immutable and independent of the data; K itself must never be released. An implementer gives the
     expectation, the generating function f(z) = E[z^K] with three derivatives and differences of it, and the
-    probabilities of single values; everything else follows. Functions of z accept arrays of any shape with entries in
+    probabilities of single values; everything else follows. A law is a frozen dataclass with a class attribute ``law``,
+    the name by which job files and JSON know it. Functions of z accept arrays of any shape with entries in
     [0, 1], and their relative error must stay below :attr:`roundoff`: prices are rounded outward by that much and no
     more.
 
@@ -45,6 +50,13 @@ class Runs(ABC):
         >>> round(law.hit_probability(0.1), 3)  # that one of the runs is among the best tenth of the space
         0.526
     """
+
+    law: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "law" in cls.__dict__:
+            LAWS[cls.law] = cls
 
     @property
     @abstractmethod
@@ -126,9 +138,10 @@ class Runs(ABC):
             One logarithm for each k.
         """
 
-    @abstractmethod
     def describe(self) -> dict[str, object]:
         """The law as plain JSON values, which :func:`runs_from_json` turns back into an equal law."""
+        described: dict[str, object] = to_values(self)
+        return described
 
     @cached_property
     def roundoff(self) -> float:
@@ -239,3 +252,6 @@ class Runs(ABC):
             beyond = first > self.expected and previous < -760.0
             if beyond and first > at_least:
                 return float(first)
+
+
+register_tagged(Runs, "law", LAWS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
@@ -41,6 +42,7 @@ class NegativeBinomial(Runs):
         (10.0, 0.0625)
     """
 
+    law: ClassVar[str] = "tnb"
     shape: float
     mean: float
 
@@ -155,10 +157,6 @@ class NegativeBinomial(Runs):
         ratios = math.log1p(-gamma) + np.log((k[1:] - 1.0 + self.shape) / k[1:])
         return np.concatenate([[start], start + np.cumsum(ratios)])
 
-    def describe(self) -> dict[str, object]:
-        """The law as plain JSON values: its shape and its mean."""
-        return {"law": "tnb", "shape": self.shape, "mean": self.mean}
-
     def __str__(self) -> str:
         return f"tnb(shape {self.shape:g}, mean {self.mean:g})"
 
@@ -177,12 +175,10 @@ class Geometric(NegativeBinomial):
         29
     """
 
+    law: ClassVar[str] = "geometric"
+
     def __init__(self, mean: float) -> None:
         super().__init__(1.0, mean)
-
-    def describe(self) -> dict[str, object]:
-        """The law as plain JSON values: its mean."""
-        return {"law": "geometric", "mean": self.mean}
 
     def __str__(self) -> str:
         return f"geometric({self.mean:g})"
@@ -202,12 +198,10 @@ class Logarithmic(NegativeBinomial):
         (4, 41)
     """
 
+    law: ClassVar[str] = "logarithmic"
+
     def __init__(self, mean: float) -> None:
         super().__init__(0.0, mean)
-
-    def describe(self) -> dict[str, object]:
-        """The law as plain JSON values: its mean."""
-        return {"law": "logarithmic", "mean": self.mean}
 
     def __str__(self) -> str:
         return f"logarithmic({self.mean:g})"

@@ -14,6 +14,7 @@ import numpy as np
 
 from dptune.accounting._convolution import convolve, tilt
 from dptune.accounting._dots import Pld, convex_minorant, dots_above, dots_below, even, floored
+from dptune.accounting._recursion import smoothed
 from dptune.accounting.profiles import ProfilePair, TableProfile
 
 __all__ = ["compose_pairs"]
@@ -27,13 +28,11 @@ _LARGEST = 2**22
 
 def _profile_of(pld: Pld, upper: bool) -> TableProfile:
     """d(e) on the grid e >= 0, by a recursion whose terms are all positive."""
-    from scipy.signal import lfilter  # noqa: PLC0415 - more than half of the time of 'import dptune', and workers need none
-
     positive = pld.masses[max(0, 1 - pld.first) :]
     offset = max(0, pld.first - 1)
     tail = np.cumsum(np.append(np.zeros(1), positive[::-1]))  # mass above, from the far end
     shrink = -math.expm1(-pld.step)
-    values = np.asarray(lfilter([shrink], [1.0, shrink - 1.0], tail))[::-1]
+    values = smoothed(tail, shrink)[::-1]
     if offset:  # every loss is positive: extend the line back to 0
         lead = even(pld.step, offset)
         start = tail[-1] - (tail[-1] - values[0]) * np.exp(lead - pld.step * offset)

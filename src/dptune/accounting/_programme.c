@@ -1,4 +1,4 @@
-/* The recursions of _recursion.py over rows and columns, several losses at once.
+/* The recursions of _recursion.py: over rows and columns, several losses at once; and along a table.
  *
  * The same operations in the same order as the numpy code, so the two agree to the last bit (no contraction into
  * fused multiply-adds; see pyproject.toml). A lane is one loss: a = exp(e). State: the best value of every column,
@@ -106,9 +106,30 @@ static PyObject *py_lower(PyObject *self, PyObject *args) {
     return run(args, lower, 2);
 }
 
+/* y[n] = share x[n] + (1 - share) y[n - 1], in place; one value after the other, so there is nothing to vectorise. */
+static PyObject *py_smooth(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer values = {0};
+    double share;
+    if (!PyArg_ParseTuple(args, "dw*", &share, &values)) return NULL;
+    if (values.len % (Py_ssize_t)sizeof(double)) {
+        PyErr_SetString(PyExc_ValueError, "not an array of doubles");
+        PyBuffer_Release(&values);
+        return NULL;
+    }
+    double *x = values.buf, kept = 1.0 - share, y = 0.0;
+    Py_ssize_t count = values.len / (Py_ssize_t)sizeof(double);
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < count; i++) x[i] = y = y * kept + share * x[i];
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&values);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"upper", py_upper, METH_VARARGS, "upper(rows, cells, gains, a, best): go through a block of rows"},
     {"lower", py_lower, METH_VARARGS, "lower(rows, nodes, gains, a, best): go through all rows"},
+    {"smooth", py_smooth, METH_VARARGS, "smooth(share, values): each a mean of itself and the one before, in place"},
     {NULL, NULL, 0, NULL},
 };
 

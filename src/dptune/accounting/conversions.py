@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, fields, is_dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from dptune._validate import integer
 from dptune.accounting._checks import only_added_or_removed
 from dptune.accounting._steps import LowestProfile, power_of, stepped, tabled
-from dptune.accounting.cost import Cost, check_cost, cost_from_json, fast_profile, lower_pair, profile
+from dptune.accounting.cost import Cost, check_cost, fast_profile, lower_pair, profile
 from dptune.accounting.mechanisms import DiscreteGaussian, Gaussian, Gdp, Laplace
 from dptune.accounting.neighbours import (
     ADDED_OR_REMOVED,
@@ -27,13 +27,6 @@ from dptune.errors import InvalidInput
 __all__ = ["Grouped", "Replaced", "WithinClient", "grouped", "in_relation", "replaced", "within_client"]
 
 _LARGEST_MU = 40.0  # beyond it a Gaussian profile says nothing anyway
-
-
-def _inner(given: dict[str, object]) -> Cost:
-    item = given["inner"]
-    if not isinstance(item, dict):
-        raise TypeError("'inner' is not an object")
-    return cost_from_json(item)
 
 
 def _shifted(cost: Cost, times: int, below: bool = False) -> ProfilePair | None:
@@ -62,13 +55,6 @@ class Replaced(Cost):
     @property
     def neighbours(self) -> Neighbours:
         return RECORD_REPLACED
-
-    def _fields(self) -> dict[str, object]:
-        return {"inner": self.inner.describe()}
-
-    @classmethod
-    def _from_fields(cls, given: dict[str, object]) -> Self:
-        return cls(_inner(given))
 
     def _pure(self) -> float:
         return 2.0 * self.inner._pure() * (1.0 + 1e-15)
@@ -111,13 +97,6 @@ class Grouped(Cost):
     def neighbours(self) -> Neighbours:
         return self.inner.neighbours.group(self.most)
 
-    def _fields(self) -> dict[str, object]:
-        return {"inner": self.inner.describe(), "most": self.most}
-
-    @classmethod
-    def _from_fields(cls, given: dict[str, object]) -> Self:
-        return cls(_inner(given), given["most"])  # type: ignore[arg-type]  # checked on construction
-
     def _pure(self) -> float:
         return self.most * self.inner._pure() * (1.0 + 1e-15)
 
@@ -145,13 +124,6 @@ class WithinClient(Cost):
     @property
     def neighbours(self) -> Neighbours:
         return ADDED_OR_REMOVED
-
-    def _fields(self) -> dict[str, object]:
-        return {"inner": self.inner.describe()}
-
-    @classmethod
-    def _from_fields(cls, given: dict[str, object]) -> Self:
-        return cls(_inner(given))
 
     def _pure(self) -> float:
         return self.inner._pure()

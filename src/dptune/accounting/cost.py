@@ -8,21 +8,20 @@ some mechanism and score admitted by the description really costs that much.
 
 from __future__ import annotations
 
-import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
-from dptune._codec import register_family
+from dptune._codec import from_json, register_tagged, to_json, to_values
 from dptune._typing import Array
 from dptune._validate import real
 from dptune.accounting._epsilon import certified, larger_epsilon
 from dptune.accounting._polygon import coarse_losses, outer_polygon, refine
-from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours, neighbours_from_text
+from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours
 from dptune.accounting.profiles import ProfilePair
 from dptune.errors import InvalidInput
 
@@ -36,7 +35,7 @@ __all__ = [
     "profile",
 ]
 
-_KINDS: dict[str, Callable[[dict[str, object]], Cost]] = {}
+_KINDS: dict[str, type[Cost]] = {}
 
 
 class Cost(ABC):
@@ -46,8 +45,9 @@ class Cost(ABC):
     operations on costs (:func:`~dptune.accounting.compose`, :func:`~dptune.accounting.select`). ``epsilon`` and
     ``delta`` never claim less than is proven; ``epsilon_lower`` says how much of the claim is really needed.
 
-    A new kind of cost has a class attribute ``kind`` by which JSON knows it, its relation (``neighbours``), its upper
-    profile, a lower one, and its fields as JSON and back; all of them are functions of the frozen description alone.
+    A new kind of cost is a frozen dataclass with a class attribute ``kind`` by which JSON knows it, its relation
+    (``neighbours``), its upper profile and a lower one; all of them are functions of the fields alone. Its constructor
+    refuses what is not such a cost, for stored costs are read by it.
 
     Example:
         >>> from dptune.accounting import Gaussian, compose
@@ -63,7 +63,7 @@ class Cost(ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "kind" in cls.__dict__:
-            _KINDS[cls.kind] = cls._from_fields
+            _KINDS[cls.kind] = cls
 
     # What a kind of cost must say.
 
@@ -79,15 +79,6 @@ class Cost(ABC):
     @abstractmethod
     def _lower(self, delta: float) -> ProfilePair:
         """The profile of one real mechanism that the description admits, bad near ``delta``."""
-
-    @abstractmethod
-    def _fields(self) -> dict[str, object]:
-        """The JSON fields beside the kind."""
-
-    @classmethod
-    @abstractmethod
-    def _from_fields(cls, fields: dict[str, object]) -> Cost:
-        """A cost from the JSON fields that ``_fields`` gave."""
 
     def _fast_profile(self) -> ProfilePair:
         """The upper profile in a form that is cheap to evaluate at many losses."""
@@ -193,11 +184,12 @@ class Cost(ABC):
 
     def to_json(self) -> str:
         """The description as text, from which :func:`cost_from_json` makes an equal cost."""
-        return json.dumps(self.describe(), sort_keys=True)
+        return to_json(self)
 
     def describe(self) -> dict[str, object]:
         """The description as plain JSON values."""
-        return {"cost": self.kind, "neighbours": str(self.neighbours), **self._fields()}
+        described: dict[str, object] = to_values(self)
+        return described
 
 
 def check_cost(name: str, value: object) -> Cost:
@@ -255,23 +247,7 @@ def cost_from_json(text: str | dict[str, object]) -> Cost:
         >>> cost_from_json('{"cost": "gaussian", "noise_multiplier": 2.0}')
         Gaussian(noise_multiplier=2.0)
     """
-    try:
-        data = json.loads(text) if isinstance(text, str) else text
-    except json.JSONDecodeError as error:
-        raise InvalidInput(f"Not a cost: the text is not JSON ({error.msg} at {error.pos}).") from None
-    if not isinstance(data, dict) or data.get("cost") not in _KINDS:
-        known = ", ".join(sorted(_KINDS))
-        raise InvalidInput(f"Not a cost: expected an object whose 'cost' is one of {known}; got {str(data)[:80]}.")
-    # Files that were written before the key existed hold costs of one record added or removed.
-    relation = neighbours_from_text(data.get("neighbours", str(ADDED_OR_REMOVED)))
-    fields = {key: value for key, value in data.items() if key != "cost"} | {"neighbours": relation}
-    try:
-        made = _KINDS[str(data["cost"])](fields)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidInput(f"Not a cost: the fields of {data['cost']!r} are wrong ({error}).") from None
-    if made.neighbours != relation:
-        raise InvalidInput(f"Not a cost: it says '{relation}', but its parts are about '{made.neighbours}'.")
-    return made
+    return from_json(text, Cost, "a cost")  # type: ignore[type-abstract]  # a family
 
 
 def completed(data: object) -> object:
@@ -296,4 +272,5 @@ def completed(data: object) -> object:
     return {"neighbours": str(ADDED_OR_REMOVED), **whole} if isinstance(kind, str) and kind in _KINDS else whole
 
 
-register_family(Cost, lambda cost: cost.describe(), cost_from_json)
+# Files that were written before costs named their relation hold costs of one record added or removed.
+register_tagged(Cost, "cost", _KINDS, stated={"neighbours": str(ADDED_OR_REMOVED)})

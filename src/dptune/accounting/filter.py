@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dptune._codec import to_values
 from dptune._typing import Array
 from dptune._validate import real
 from dptune.accounting._charge_renyi import divergences
@@ -58,12 +59,8 @@ class Curve:
 
     def describe(self) -> dict[str, Any]:
         """As plain JSON values."""
-        return {"values": list(self.values), "infinite": self.infinite}
-
-
-def curve_from_json(data: dict[str, Any]) -> Curve:
-    """A curve from what :meth:`Curve.describe` gave."""
-    return Curve(tuple(float(v) for v in data["values"]), float(data["infinite"]))
+        described: dict[str, Any] = to_values(self)
+        return described
 
 
 @lru_cache(maxsize=256)
@@ -234,21 +231,5 @@ class Filter:
 
     def describe(self) -> dict[str, Any]:
         """The filter as plain JSON values."""
-        return {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "orders": list(self.orders),
-            "weights": list(self.weights),
-            "infinite": self.infinite,
-        }
-
-
-def filter_from_json(data: dict[str, Any]) -> Filter:
-    """A filter from what :meth:`Filter.describe` gave."""
-    return Filter(
-        float(data["epsilon"]),
-        float(data["delta"]),
-        tuple(float(a) for a in data["orders"]),
-        tuple(float(w) for w in data["weights"]),
-        float(data["infinite"]),
-    )
+        described: dict[str, Any] = to_values(self)
+        return described

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
@@ -78,16 +78,6 @@ class RenyiLine(Cost):
         if any(b <= a for a, b in itertools.pairwise(checked)):
             raise InvalidInput(f"'orders' must be numbers above 1, increasing; got {self.orders!r}.")
         object.__setattr__(self, "orders", checked)
-
-    def _fields(self) -> dict[str, object]:
-        return {"slope": self.slope, "orders": list(self.orders)}
-
-    @classmethod
-    def _from_fields(cls, fields: dict[str, object]) -> Self:
-        slope, orders = fields["slope"], fields["orders"]
-        if not isinstance(orders, list):
-            raise TypeError("'orders' is not a list")
-        return cls(slope, tuple(orders), neighbours=fields["neighbours"])  # type: ignore[arg-type]  # checked on construction
 
     def _deltas(self, e: Array) -> Array:
         """The least conversion at each loss (``docs/theorems/line.md``)."""

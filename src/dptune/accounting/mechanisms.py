@@ -7,11 +7,12 @@ one record added or removed, unless another is given. See ``docs/theorems/mechan
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
-from typing import ClassVar, Self
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
+from dptune._codec import stored_as
 from dptune._validate import integer, real
 from dptune.accounting._checks import only_added_or_removed
 from dptune.accounting._pld import compose_pairs
@@ -40,13 +41,6 @@ class _Leaf(Cost):
 
     def __post_init__(self) -> None:
         check_relation(self.neighbours)
-
-    def _fields(self) -> dict[str, object]:
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "neighbours"}
-
-    @classmethod
-    def _from_fields(cls, fields: dict[str, object]) -> Self:
-        return cls(**fields)  # type: ignore[arg-type]  # checked on construction
 
     def _lower(self, delta: float) -> ProfilePair:
         del delta
@@ -177,14 +171,11 @@ class PureDp(_Leaf):
     """
 
     kind: ClassVar[str] = "pure"
-    pure_epsilon: float
+    pure_epsilon: float = field(metadata=stored_as("epsilon"))
 
     def __init__(self, epsilon: float, *, neighbours: Neighbours = ADDED_OR_REMOVED) -> None:
         object.__setattr__(self, "pure_epsilon", real("epsilon", epsilon, 0, 500))
         object.__setattr__(self, "neighbours", check_relation(neighbours))
-
-    def _fields(self) -> dict[str, object]:
-        return {"epsilon": self.pure_epsilon}
 
     def _profile(self) -> ProfilePair:
         if self.pure_epsilon == 0.0:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from dptune._codec import register_family
+from dptune._codec import register_text
 from dptune._validate import integer
 from dptune.errors import InvalidInput
 
@@ -204,4 +204,4 @@ def neighbours_from_text(text: object) -> Neighbours:
     )
 
 
-register_family(Neighbours, str, neighbours_from_text)
+register_text(Neighbours, neighbours_from_text)

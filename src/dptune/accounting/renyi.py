@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from dptune._typing import Array
+from dptune.accounting._reference import renyi_accounting
 from dptune.accounting.combination import Compose, Parallel
 from dptune.accounting.cost import Cost
 from dptune.accounting.lines import RenyiLine
@@ -100,10 +101,8 @@ def _curve(  # noqa: PLR0911 - one return for each mechanism
 
 def _accounted(base: Laplace | DpSgd, orders: Orders) -> Array:
     """The curve as dp-accounting computes it."""
-    from dp_accounting import dp_event  # noqa: PLC0415 - slow import
-    from dp_accounting.rdp import RdpAccountant  # noqa: PLC0415 - the same
-
-    accountant = RdpAccountant(list(orders))
+    dp_event, rdp = renyi_accounting()
+    accountant = rdp.RdpAccountant(list(orders))
     # It warns on standard error of orders that it leaves out; an infinite divergence says the same.
     logger = logging.getLogger("absl")
     level = logger.level

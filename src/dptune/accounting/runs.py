@@ -6,16 +6,17 @@ function f(z) = E[z^K] and derivatives, which are exact closed forms here. K its
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
-from dptune._codec import register_family
+from dptune._codec import from_json, stored_as
 from dptune._typing import Array
 from dptune._validate import integer, real
-from dptune.accounting._law import Runs
+from dptune.accounting._law import LAWS, Runs
 from dptune.accounting._negative_binomial import Geometric, Logarithmic, NegativeBinomial
 from dptune.errors import InvalidInput
 
@@ -46,6 +47,7 @@ class Poisson(Runs):
         '4.5e-05'
     """
 
+    law: ClassVar[str] = "poisson"
     mean: float
 
     def __post_init__(self) -> None:
@@ -118,10 +120,6 @@ class Poisson(Runs):
         start = previous if first > 1 else -self.mean
         return np.asarray(start + np.cumsum(math.log(self.mean) - np.log(k)))
 
-    def describe(self) -> dict[str, object]:
-        """The law as plain JSON values: its mean."""
-        return {"law": "poisson", "mean": self.mean}
-
     def __str__(self) -> str:
         return f"poisson({self.mean:g})"
 
@@ -142,8 +140,9 @@ class Binomial(Runs):
         10.0
     """
 
+    law: ClassVar[str] = "binomial"
     trials: int
-    probability_each: float
+    probability_each: float = field(metadata=stored_as("probability"))
 
     def __init__(self, trials: int, probability: float) -> None:
         object.__setattr__(self, "trials", integer("trials", trials, 1, int(1e6)))
@@ -203,10 +202,6 @@ class Binomial(Runs):
             ratios = np.log(np.maximum(n - k + 1.0, 0.0) / k) + math.log(p) - math.log1p(-p)
         return np.asarray(start + np.cumsum(ratios))
 
-    def describe(self) -> dict[str, object]:
-        """The law as plain JSON values: trials and probability."""
-        return {"law": "binomial", "trials": self.trials, "probability": self.probability_each}
-
     def __str__(self) -> str:
         return f"binomial({self.trials}, {self.probability_each:g})"
 
@@ -227,25 +222,7 @@ def runs_from_json(data: object) -> Runs:
         >>> runs_from_json({"law": "poisson", "mean": 10})
         Poisson(mean=10.0)
     """
-    if not isinstance(data, dict) or "law" not in data:
-        raise InvalidInput(f"A law of runs is an object with a 'law' field; got {data!r}.")
-    fields = {key: value for key, value in data.items() if key != "law"}
-    makers: dict[object, Callable[..., Runs]] = {
-        "tnb": NegativeBinomial,
-        "geometric": Geometric,
-        "logarithmic": Logarithmic,
-        "poisson": Poisson,
-        "binomial": Binomial,
-    }
-    if data["law"] not in makers:
-        raise InvalidInput(f"Unknown law of runs {data['law']!r}; known: {', '.join(map(str, makers))}.")
-    try:
-        return makers[data["law"]](**fields)
-    except TypeError as error:
-        raise InvalidInput(f"Fields {sorted(fields)} do not describe a {data['law']} law.") from error
-
-
-_FORMS = "geometric:MEAN, logarithmic:MEAN, poisson:MEAN, tnb:SHAPE,MEAN or binomial:TRIALS,PROBABILITY"
+    return from_json(data, Runs, "a law of runs")  # type: ignore[type-abstract]  # a family
 
 
 def parse_runs(text: str) -> Runs:
@@ -265,21 +242,12 @@ def parse_runs(text: str) -> Runs:
         10.0
     """
     name, _, rest = text.partition(":")
-    makers: dict[str, tuple[int, Callable[..., Runs]]] = {
-        "geometric": (1, Geometric),
-        "logarithmic": (1, Logarithmic),
-        "poisson": (1, Poisson),
-        "tnb": (2, NegativeBinomial),
-        "binomial": (2, Binomial),
-    }
+    forms = {law: tuple(inspect.signature(kind).parameters) for law, kind in LAWS.items()}
     try:
         values = [float(part) for part in rest.split(",")]
-        count, make = makers[name.strip().lower()]
-        if len(values) != count:
-            raise ValueError
+        kind = LAWS[name.strip().lower()]
+        named = dict(zip(forms[kind.law], values, strict=True))
     except (KeyError, ValueError):
-        raise InvalidInput(f"Cannot read the runs {text!r}; write {_FORMS}.") from None
-    return make(*values)
-
-
-register_family(Runs, lambda law: law.describe(), runs_from_json)
+        known = ", ".join(f"{law}:{','.join(each).upper()}" for law, each in forms.items())
+        raise InvalidInput(f"Cannot read the runs {text!r}; write one of {known}.") from None
+    return kind(**named)

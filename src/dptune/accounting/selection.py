@@ -11,19 +11,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from dptune._validate import real
 from dptune.accounting._convex import joined
 from dptune.accounting._published import LeastProfile, PureProfile, RenyiProfile, ShiftedProfile, stopping_estimate
 from dptune.accounting._ratio import log_ratio
 from dptune.accounting.combination import Compose, Parallel
-from dptune.accounting.cost import Cost, check_cost, cost_from_json, fast_profile, lower_pair, profile
+from dptune.accounting.cost import Cost, check_cost, fast_profile, lower_pair, profile
 from dptune.accounting.lines import RenyiLine
 from dptune.accounting.mechanisms import DpSgd
 from dptune.accounting.neighbours import Neighbours
 from dptune.accounting.profiles import DirectedProfile, ProfilePair
-from dptune.accounting.runs import NegativeBinomial, Poisson, Runs, runs_from_json
+from dptune.accounting.runs import NegativeBinomial, Poisson, Runs
 from dptune.accounting.selected_profile import Certificate, certify, selected_profile, tabulate
 from dptune.errors import InvalidInput
 
@@ -42,20 +42,25 @@ class Select(Cost):
     runs: Runs
     density: tuple[float, float] = (1.0, 1.0)
 
+    def __post_init__(self) -> None:
+        check_cost("base", self.base)
+        if not isinstance(self.runs, Runs):
+            raise InvalidInput(f"'runs' must be a law such as Geometric(10) or Poisson(15); got {self.runs!r}.")
+        try:
+            low, high = self.density
+        except (TypeError, ValueError):
+            raise InvalidInput(f"'density' must be a pair (c, C) with 0 < c <= 1 <= C; got {self.density!r}.") from None
+        hint = "The sampling law is kept within c and C times the prior, so c <= 1 <= C."
+        c = real("density c", low, 0, 1, low_open=True, hint=hint)
+        big_c = real("density C", high, 1, 1e6, hint=hint)
+        if (c == 1.0) != (big_c == 1.0):
+            # A law above c = 1 times the prior everywhere, or below C = 1 times it, is the prior itself.
+            c = big_c = 1.0
+        object.__setattr__(self, "density", (c, big_c))
+
     @property
     def neighbours(self) -> Neighbours:
         return self.base.neighbours  # the theorem compares any two data sets on which the base's pair holds
-
-    def _fields(self) -> dict[str, object]:
-        return {"base": self.base.describe(), "runs": self.runs.describe(), "density": list(self.density)}
-
-    @classmethod
-    def _from_fields(cls, fields: dict[str, object]) -> Self:
-        base, density = fields["base"], fields.get("density", [1.0, 1.0])
-        if not isinstance(base, dict) or not isinstance(density, list) or len(density) != 2:
-            raise TypeError("'base' is not an object, or 'density' is not a pair")
-        made = select_adaptive(cost_from_json(base), runs_from_json(fields["runs"]), (density[0], density[1]))
-        return cls(made.base, made.runs, made.density)
 
     def _profile(self) -> ProfilePair:
         base = fast_profile(self.base)
@@ -115,10 +120,11 @@ class Select(Cost):
         """
         base = lower_pair(self.base, delta)
         upper = profile(self)
-        found = [(certify(base, self.runs, delta, upper.remove.epsilon(delta)), True)]
-        if not base.symmetric:
-            found.append((certify(base.flip(), self.runs, delta, upper.add.epsilon(delta)), False))
-        return max(found, key=lambda item: item[0].epsilon)
+        found = certify(base, self.runs, delta, upper.remove.epsilon(delta))
+        if base.symmetric or (near := upper.add.epsilon(delta)) < found.epsilon:
+            return found, True  # a certificate is at most the upper bound of its direction
+        other = certify(base.flip(), self.runs, delta, near)
+        return (other, False) if other.epsilon > found.epsilon else (found, True)
 
     def _lower(self, delta: float) -> ProfilePair:
         certificate, forward = self._certificate(delta)
@@ -176,17 +182,4 @@ def select_adaptive(base: Cost, runs: Runs, density: tuple[float, float]) -> Sel
         >>> round(select_adaptive(Gaussian(4.0), Geometric(10), (0.75, 2.0)).epsilon(1e-5), 3)
         3.746
     """
-    check_cost("base", base)
-    if not isinstance(runs, Runs):
-        raise InvalidInput(f"'runs' must be a law such as Geometric(10) or Poisson(15); got {runs!r}.")
-    try:
-        low, high = density
-    except (TypeError, ValueError):
-        raise InvalidInput(f"'density' must be a pair (c, C) with 0 < c <= 1 <= C; got {density!r}.") from None
-    hint = "The sampling law is kept within c and C times the prior, so c <= 1 <= C."
-    c = real("density c", low, 0, 1, low_open=True, hint=hint)
-    big_c = real("density C", high, 1, 1e6, hint=hint)
-    if (c == 1.0) != (big_c == 1.0):
-        # A law above c = 1 times the prior everywhere, or below C = 1 times it, is the prior itself.
-        c = big_c = 1.0
-    return Select(base, runs, (c, big_c))
+    return Select(base, runs, density)

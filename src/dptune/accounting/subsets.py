@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from dptune.accounting._disjoint import disjoint_pair
 from dptune.accounting._dots import grid_below
 from dptune.accounting._epsilon import certified
 from dptune.accounting._subsampled import subsampled
-from dptune.accounting.cost import Cost, check_cost, cost_from_json, fast_profile, lower_pair, profile
+from dptune.accounting.cost import Cost, check_cost, fast_profile, lower_pair, profile
 from dptune.accounting.mechanisms import DpSgd, Gaussian, Gdp
 from dptune.accounting.neighbours import Neighbours
 from dptune.accounting.profiles import ProfilePair
@@ -31,13 +31,6 @@ _INSTEAD = (
     "Sample first and convert the whole afterwards (replaced, grouped); sampling a fixed number of clients, or whole "
     "groups, is given no amplification."
 )
-
-
-def _child(fields: dict[str, object], key: str) -> Cost:
-    item = fields[key]
-    if not isinstance(item, dict):
-        raise TypeError(f"'{key}' is not an object")
-    return cost_from_json(item)
 
 
 def _mean_loss(one: float, other: float, rate: float) -> float:
@@ -62,17 +55,11 @@ class Subsample(Cost):
 
     def __post_init__(self) -> None:
         only_added_or_removed("subsample", self.inner, _INSTEAD)
+        object.__setattr__(self, "rate", real("rate", self.rate, 0, 1, low_open=True))
 
     @property
     def neighbours(self) -> Neighbours:
         return self.inner.neighbours
-
-    def _fields(self) -> dict[str, object]:
-        return {"inner": self.inner.describe(), "rate": self.rate}
-
-    @classmethod
-    def _from_fields(cls, fields: dict[str, object]) -> Self:
-        return cls(_child(fields, "inner"), real("rate", fields["rate"], 0, 1, low_open=True))
 
     def _pure(self) -> float:
         return _mean_loss(self.inner._pure(), 0.0, self.rate)
@@ -99,18 +86,11 @@ class Disjoint(Cost):
     def __post_init__(self) -> None:
         only_added_or_removed("disjoint", self.tune, _INSTEAD)
         only_added_or_removed("disjoint", self.base, _INSTEAD)
+        object.__setattr__(self, "rate", real("rate", self.rate, 0, 1, low_open=True, high_open=True))
 
     @property
     def neighbours(self) -> Neighbours:
         return self.base.neighbours
-
-    def _fields(self) -> dict[str, object]:
-        return {"tune": self.tune.describe(), "base": self.base.describe(), "rate": self.rate}
-
-    @classmethod
-    def _from_fields(cls, fields: dict[str, object]) -> Self:
-        rate = real("rate", fields["rate"], 0, 1, low_open=True, high_open=True)
-        return cls(_child(fields, "tune"), _child(fields, "base"), rate)
 
     def _pure(self) -> float:
         return _mean_loss(self.tune._pure(), self.base._pure(), self.rate)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
@@ -154,13 +154,6 @@ class RingVote(Cost):
     def _lower(self, delta: float) -> ProfilePair:
         del delta
         return compose_pairs([(self._coordinate(0.0), _changed(self.candidates, self.votes, True))], upper=False)
-
-    def _fields(self) -> dict[str, object]:
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "neighbours"}
-
-    @classmethod
-    def _from_fields(cls, given: dict[str, object]) -> Self:
-        return cls(**given)  # type: ignore[arg-type]  # checked in __post_init__
 
 
 def _scales() -> Iterator[int]:

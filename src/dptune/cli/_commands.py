@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from dptune._threads import loading_with_one_thread
 from dptune.errors import DptuneError, InvalidInput
 
 __all__ = ["COMMANDS", "Commands"]
@@ -31,6 +33,8 @@ COMMANDS = {
     "audit": "Attack private selection: a lower bound from games, a certificate, and the account's upper bound.",
 }
 """Every command with its one line of help: the first line of what ``dptune COMMAND --help`` says."""
+
+_SHORT_SUMS = ("price", "plan", "compare")  # they compute, but nothing that more threads would make faster
 
 
 class Commands(TyperGroup):
@@ -53,8 +57,10 @@ class _Unloaded(TyperCommand):
 
 def _loaded(name: str) -> Any:
     """The command, from the file of its name."""
+    quiet = loading_with_one_thread() if name in _SHORT_SUMS else contextlib.nullcontext()
     try:
-        found = getattr(importlib.import_module(f"dptune.cli.{name}"), name)
+        with quiet:
+            found = getattr(importlib.import_module(f"dptune.cli.{name}"), name)
     except DptuneError:
         raise
     except ImportError as error:

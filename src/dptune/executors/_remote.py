@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dptune._threads import one_thread
 from dptune.errors import InvalidInput, Stopped
 from dptune.executors._handshake import Keys
 from dptune.executors._link import Link, Listener
 from dptune.executors._messages import pack_tasks, unpack_ready, unpack_result
 from dptune.executors.base import Result, Task, attempt, dead
-from dptune.executors.processes import did_not_arrive, one_thread
+from dptune.executors.processes import did_not_arrive
 
 __all__ = ["RemoteSession", "keep_working"]
 

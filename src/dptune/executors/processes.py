@@ -21,29 +21,17 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import BinaryIO
 
+from dptune._threads import one_thread
 from dptune._validate import integer
 from dptune.errors import InvalidInput, Stopped
 from dptune.executors._messages import LARGEST, BadMessage, pack_tasks, unpack_ready, unpack_result
 from dptune.executors.base import Result, Session, Task, Work, attempt, dead
 from dptune.executors.models import dumps
 
-__all__ = ["Processes", "did_not_arrive", "environment", "hello", "one_thread"]
+__all__ = ["Processes", "did_not_arrive", "environment", "hello"]
 
 _STARTS = 5  # in a row without one that got ready: then there is no use in going on
 _READY = 600.0  # seconds that a worker may take to load trainer and data
-
-_THREADS = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
-
-
-def one_thread() -> dict[str, str]:
-    """Settings under which numerical libraries use one thread: equal results on every machine, no oversubscription."""
-    return dict.fromkeys(_THREADS, "1")
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dptune._codec import from_json
 from dptune.accounting import ADDED_OR_REMOVED, Cost, Gdp, Neighbours, compose, cost_from_json
-from dptune.accounting.filter import Curve, Filter, curve_from_json, filter_from_json
+from dptune.accounting.filter import Curve, Filter
 from dptune.accounting.neighbours import neighbours_from_text
 from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.ledgers._chain import Transaction
@@ -104,8 +105,8 @@ def account_of(chain: Transaction, dataset: str) -> Account:
     if found is None:
         known = ", ".join(sorted(chain.state.get(DATASETS, []))) or "none yet"
         raise InvalidInput(f"The ledger has no data set {dataset!r} (known: {known}). Add it with 'dptune ledger add'.")
-    rule = filter_from_json(found["filter"])
-    spent = rule.nothing if found["spent"] is None else curve_from_json(found["spent"])
+    rule = from_json(found["filter"], Filter, "a filter")
+    spent = rule.nothing if found["spent"] is None else from_json(found["spent"], Curve, "a Renyi curve")
     last = chain.entry(*found["last"])
     relation = neighbours_from_text(found.get("neighbours", str(ADDED_OR_REMOVED)))
     return Account(name, found["unit"], relation, rule, found["charges"], spent, found["rule"], found["total"], last)

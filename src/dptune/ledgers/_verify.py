@@ -10,8 +10,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from dptune._codec import from_json
 from dptune.accounting import ADDED_OR_REMOVED, Cost, Neighbours, compose, cost_from_json
-from dptune.accounting.filter import Curve, Filter, curve_from_json, filter_from_json
+from dptune.accounting.filter import Curve, Filter
 from dptune.accounting.neighbours import neighbours_from_text
 from dptune.errors import Corrupt, InvalidInput
 from dptune.ledgers.entries import Entry, account_key, record
@@ -61,7 +62,7 @@ class _Check:
         if body["kind"] == "dataset":
             if account_key(body["dataset"]) in self.state:
                 raise Corrupt(f"Entry {entry.number} of the ledger opens {body['dataset']!r} a second time.")
-            self._rules[body["dataset"]] = filter_from_json(body["filter"])
+            self._rules[body["dataset"]] = from_json(body["filter"], Filter, "a filter")
             self._relations[body["dataset"]] = neighbours_from_text(body.get("neighbours", str(ADDED_OR_REMOVED)))
         elif body["kind"] == "charge":
             self._charge(entry)
@@ -92,12 +93,12 @@ class _Check:
         rule, before = self._rules[dataset], self._sums.get(dataset)
         if body["charge"] in self._charged:
             raise Corrupt(f"Entry {entry.number} of the ledger repeats the charge {body['charge'][:12]}.")
-        curve, stored = self._curve(rule, dataset, body["costs"]), curve_from_json(body["curve"])
+        curve, stored = self._curve(rule, dataset, body["costs"]), from_json(body["curve"], Curve, "a Renyi curve")
         pairs = zip((*stored.values, stored.infinite), (*curve.values, curve.infinite), strict=True)
         if not all(a >= b * (1.0 - 1e-6) for a, b in pairs):
             raise Corrupt(f"Entry {entry.number} of the ledger charges less than its cost.")
         spent = (rule.nothing if before is None else before) + stored
-        wrong = curve_from_json(body["spent"]) != spent
+        wrong = from_json(body["spent"], Curve, "a Renyi curve") != spent
         if body["rule"] == "fixed":
             exact = compose(*self._costs(body["costs"])).epsilon(rule.delta)
             wrong |= before is not None or exact > rule.epsilon * (1.0 + 1e-9)

@@ -7,20 +7,19 @@ size nor the members of a part may be released (``docs/theorems/parallel.md``, `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dptune._codec import register_family
+from dptune._codec import register_bare, register_tagged
 from dptune._typing import Indices, Mask
 from dptune._validate import integer, real
 from dptune.data import Labelled, size, take
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 
-__all__ = ["ALL", "Client", "Coin", "DataPart", "Shard", "part_from_json", "records", "size"]
+__all__ = ["ALL", "Client", "Coin", "DataPart", "Shard", "records", "size"]
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,6 @@ class Coin:
         heads = randomness.generator("coin", self.name).random(count) < self.rate
         return np.asarray(heads if self.inside else ~heads)
 
-    def describe(self) -> dict[str, Any]:
-        return {"kind": "coin", "rate": self.rate, "inside": self.inside, "name": self.name}
-
 
 @dataclass(frozen=True)
 class Shard:
@@ -56,9 +52,6 @@ class Shard:
 
     def mask(self, count: int, labels: Any, randomness: Randomness) -> Mask:
         return np.asarray(randomness.generator("shard", self.name).integers(0, self.count, count) == self.index)
-
-    def describe(self) -> dict[str, Any]:
-        return {"kind": "shard", "count": self.count, "index": self.index, "name": self.name}
 
 
 @dataclass(frozen=True)
@@ -95,9 +88,6 @@ class Client:
             chosen[of_class] = np.minimum(places, self.count - 1)
         return np.asarray(chosen == self.index)
 
-    def describe(self) -> dict[str, Any]:
-        return {"kind": "client", "count": self.count, "index": self.index, "alpha": self.alpha}
-
 
 def _class_numbers(labels: Any) -> Indices:
     """A whole number for every label, from that label alone; what is not a number of this size is -1."""
@@ -115,12 +105,12 @@ def _class_number(label: Any) -> int:
 
 
 Condition = Coin | Shard | Client
-_KINDS: dict[str, type[Coin] | type[Shard] | type[Client]] = {"coin": Coin, "shard": Shard, "client": Client}
+register_tagged(Condition, "kind", {"coin": Coin, "shard": Shard, "client": Client})
 
 
 @dataclass(frozen=True)
 class DataPart:
-    """The records that meet every condition; no condition means all of them."""
+    """The records that meet every condition; no condition means all of them. Stored as the list of conditions."""
 
     conditions: tuple[Condition, ...] = ()
 
@@ -135,30 +125,9 @@ class DataPart:
             keep &= condition.mask(count, labels, randomness)
         return np.asarray(np.flatnonzero(keep), dtype=np.int64)
 
-    def describe(self) -> list[dict[str, Any]]:
-        """As plain JSON values; the inverse of :func:`part_from_json`."""
-        return [condition.describe() for condition in self.conditions]
-
 
 ALL = DataPart()
-
-
-def part_from_json(data: object) -> DataPart:
-    """The inverse of :meth:`DataPart.describe`."""
-    if not isinstance(data, list):
-        raise InvalidInput(f"A data part is a list of conditions; got {data!r}.")
-    found: list[Condition] = []
-    for item in data:
-        if not isinstance(item, Mapping) or item.get("kind") not in _KINDS:
-            raise InvalidInput(f"A condition's kind is one of {', '.join(_KINDS)}; got {item!r}.")
-        try:
-            found.append(_KINDS[item["kind"]](**{key: value for key, value in item.items() if key != "kind"}))
-        except TypeError:
-            raise InvalidInput(f"The fields of this condition are wrong: {dict(item)!r}.") from None
-    return DataPart(tuple(found))
-
-
-register_family(DataPart, DataPart.describe, part_from_json)
+register_bare(DataPart)
 
 
 def records(part: DataPart, data: Any, randomness: Randomness) -> Any:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from dptune._threads import one_thread
 from dptune._typing import Array
 from dptune.accounting import Binomial, DpSgd, Geometric, select, select_adaptive
 from dptune.accounting.calibrate import calibrate_noise
@@ -55,8 +56,8 @@ class _Priced:
 
 def _workers(count: int) -> ProcessPoolExecutor:
     """Processes with one numerical thread each."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
+    for name, value in one_thread().items():
+        os.environ.setdefault(name, value)
     return ProcessPoolExecutor(count, mp_context=get_context("spawn"))
 
 

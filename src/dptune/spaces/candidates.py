@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from dptune._codec import to_values
 from dptune._typing import Array
 from dptune.errors import InvalidInput
 from dptune.spaces.dimensions import normalised, place_at
@@ -110,4 +111,5 @@ class Candidates:
 
     def describe(self) -> dict[str, Any]:
         """The list as plain JSON values."""
-        return {"space": "candidates", "items": [dict(item) for item in self.items], "prior": list(self.prior)}
+        described: dict[str, Any] = to_values(self)
+        return described

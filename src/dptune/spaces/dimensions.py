@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dptune._codec import register_tagged
 from dptune._typing import Array
 from dptune._validate import integer, real
 from dptune.errors import InvalidInput
@@ -79,10 +80,6 @@ class Float:
             raise InvalidInput("A grid needs the number of points of every Float, for example space.grid(lr=16).")
         n = integer("points", count, 1)
         return [(self.at(i / (n - 1) if n > 1 else 0.5), 1.0 / n) for i in range(n)]
-
-    def describe(self) -> dict[str, Any]:
-        """The dimension as plain JSON values."""
-        return {"kind": "float", "low": self.low, "high": self.high, "log": self.log}
 
 
 @dataclass(frozen=True)
@@ -163,10 +160,6 @@ class Int:
         span = math.log(self.high + 1) - math.log(self.low)
         return [(value, math.log1p(1.0 / value) / span) for value in values]
 
-    def describe(self) -> dict[str, Any]:
-        """The dimension as plain JSON values."""
-        return {"kind": "int", "low": self.low, "high": self.high, "log": self.log}
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -226,13 +219,9 @@ class Choice:
             raise InvalidInput(f"A grid holds every value of a Choice ({len(self.values)}); drop its number of points.")
         return self.law()
 
-    def describe(self) -> dict[str, Any]:
-        """The dimension as plain JSON values."""
-        weights = None if self.weights is None else list(self.weights)
-        return {"kind": "choice", "values": list(self.values), "weights": weights}
-
 
 Dimension = Float | Int | Choice
+register_tagged(Dimension, "kind", {"float": Float, "int": Int, "choice": Choice})
 
 
 def normalised(weights: Sequence[float], count: int) -> tuple[float, ...]:

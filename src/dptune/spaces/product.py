@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dptune._codec import register_family
+from dptune._codec import from_json, register_tagged, to_values
 from dptune._typing import Array
 from dptune.errors import InvalidInput
 from dptune.spaces.candidates import MOST_CANDIDATES, Candidates, Params, Uniform, os_uniform
@@ -119,23 +119,13 @@ class Space:
 
     def describe(self) -> dict[str, Any]:
         """The space as plain JSON values."""
-        return {"space": "product", "dimensions": [[name, one.describe()] for name, one in self.dimensions]}
+        described: dict[str, Any] = to_values(self)
+        return described
 
 
 Domain = Space | Candidates
 """Where a method looks: a space, or an explicit list."""
-
-
-def _dimension(fields: Mapping[str, Any]) -> Dimension:
-    """A dimension from its description."""
-    kind = fields.get("kind")
-    if kind == "float":
-        return Float(fields["low"], fields["high"], bool(fields.get("log", False)))
-    if kind == "int":
-        return Int(fields["low"], fields["high"], bool(fields.get("log", False)))
-    if kind == "choice":
-        return Choice(*fields["values"], weights=fields.get("weights"))
-    raise InvalidInput(f"A parameter's kind is float, int or choice; got {kind!r}.")
+register_tagged(Domain, "space", {"product": Space, "candidates": Candidates})
 
 
 def space_from_json(data: Mapping[str, Any]) -> Domain:
@@ -157,17 +147,4 @@ def space_from_json(data: Mapping[str, Any]) -> Domain:
         >>> space_from_json(space.describe()) == space
         True
     """
-    try:
-        if data["space"] == "candidates":
-            return Candidates(data["items"], data["prior"])
-        return Space(**{name: _dimension(fields) for name, fields in data["dimensions"]})
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, InvalidInput):
-            raise
-        raise InvalidInput(
-            f"This is not the description of a space ({error}). Give what describe() returned."
-        ) from None
-
-
-for _kind in (Space, Candidates):
-    register_family(_kind, lambda space: space.describe(), space_from_json)
+    return from_json(data, Domain, "the description of a space")  # type: ignore[arg-type]  # a union is no class
