@@ -80,7 +80,7 @@ def test_the_gaussian_on_the_line_is_below(slope: float, e: float) -> None:
 @pytest.mark.parametrize("runs", [Geometric(10), Poisson(15)])
 def test_selection_under_a_line_lies_between_the_gaussian_and_the_papers_route(runs: Geometric | Poisson) -> None:
     """The paper puts c * a into Papernot and Steinke's theorems; the algebra does better with the same line."""
-    line = RenyiLine(Gdp(0.2687).mu ** 2 / 2.0, ORDERS)
+    line = RenyiLine(Gdp(0.2687).distance ** 2 / 2.0, ORDERS)
     paper = papernot_steinke(line, runs, 1e-5, orders=ORDERS)
     assert select(Gdp(0.2687), runs).epsilon(1e-5) < select(line, runs).epsilon(1e-5) < paper
 

@@ -240,7 +240,7 @@ def test_closed_forms() -> None:
 
 def test_theorem3_is_the_maximum_of_its_ratio() -> None:
     # The definition, on the trade-off curve of a Gaussian: max over x of w(U(x)) / w(x).
-    mu = BASES[2].mu
+    mu = BASES[2].distance
     z = np.linspace(-12.0, 12.0, 200001)
     normal = np.vectorize(lambda t: 0.5 * math.erfc(t / math.sqrt(2.0)))
     x, u = normal(z), normal(z - mu)

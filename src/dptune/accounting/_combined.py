@@ -77,7 +77,7 @@ class Compose(_Several):
         for part in self.parts:
             if not isinstance(part, Gaussian | Gdp):
                 return None
-            total += part.mu**2
+            total += part.distance**2
         return math.sqrt(total) if total <= 400 else None
 
     def _profile(self) -> ProfilePair:

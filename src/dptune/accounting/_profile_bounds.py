@@ -35,9 +35,9 @@ def naive_composition(base: Cost, runs: Runs, delta: float) -> float:
     if isinstance(base, DpSgd) and base.steps * n <= 10**7:
         return DpSgd(base.sampling_rate, base.noise_multiplier, base.steps * n).epsilon(delta)
     if isinstance(base, Gaussian | Gdp):
-        if base.mu * math.sqrt(n) > 20:
+        if base.distance * math.sqrt(n) > 20:
             raise NotComparable(f"Composing {n} runs of {base} leaves no privacy to account for.")
-        return Gdp(base.mu * math.sqrt(n)).epsilon(delta)
+        return Gdp(base.distance * math.sqrt(n)).epsilon(delta)
     if isinstance(base, DpSgd) or n > 1000:
         raise NotComparable(f"Composing {n} runs of this base is beyond what the accountant holds.")
     return compose(*[base] * n).epsilon(delta)

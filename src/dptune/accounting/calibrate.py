@@ -16,9 +16,9 @@ from dptune._validate import real
 from dptune.accounting.cost import Cost
 from dptune.accounting.runs import Binomial, NegativeBinomial, Poisson, Runs
 from dptune.accounting.selection import select
-from dptune.errors import BudgetExceeded
+from dptune.errors import BudgetExceeded, InvalidInput
 
-__all__ = ["RunsChoice", "calibrate_noise", "cheapest_runs"]
+__all__ = ["RunsChoice", "calibrate_noise", "calibrate_power", "cheapest_runs"]
 
 _LEAST_NOISE = 0.05
 _MOST_NOISE = 1e5
@@ -38,30 +38,81 @@ def calibrate_noise(
     """
     target = real("epsilon", epsilon, 0, low_open=True, hint="It is the total budget.")
     level = real("delta", delta, 0, 1, low_open=True, high_open=True)
+    found, least = _smallest_noise(lambda noise: pipeline(noise).epsilon(level), target, tolerance, start)
+    if found is None:
+        raise BudgetExceeded(
+            f"Even noise {_MOST_NOISE:g} costs epsilon {least:.4g}, more than {target:g}, at delta {level:g}; "
+            "some part of the pipeline does not depend on the noise. Raise the budget or shrink that part."
+        )
+    return found
+
+
+def calibrate_power(
+    pipeline: Callable[[float], Cost],
+    power: float,
+    false_positive_rate: float,
+    *,
+    tolerance: float = 1e-4,
+    start: float = 1.0,
+) -> float:
+    """The smallest noise multiplier under which no attack with this false positive rate has more than this power.
+
+    Args:
+        pipeline: maps a noise multiplier to the total cost; more noise must not cost more.
+        power: the largest share of insiders that an attack may find.
+        false_positive_rate: how often that attack may accuse an outsider.
+        tolerance: relative, of the noise.
+        start: where the search begins.
+
+    Returns:
+        The noise multiplier, rounded up and verified.
+
+    Raises:
+        InvalidInput: a figure is not a number in (0, 1), or the power is at most the false positive rate.
+        BudgetExceeded: no noise is enough.
+
+    Example:
+        >>> from dptune.accounting import Gaussian
+        >>> round(calibrate_power(Gaussian, 0.10, 0.01), 3)  # 1 / (Phi^-1(.10) - Phi^-1(.01))
+        0.957
+    """
+    rate = real("at", false_positive_rate, 0, 1, low_open=True, high_open=True, hint="A common choice is 0.01.")
+    target = real("power", power, 0, 1, low_open=True, high_open=True)
+    if target <= rate:
+        raise InvalidInput(
+            f"A power of {target:g} at a false positive rate of {rate:g} asks for attacks that are worse than "
+            f"guessing; state a power above {rate:g}."
+        )
+    found, least = _smallest_noise(lambda noise: pipeline(noise).power(rate), target, tolerance, start)
+    if found is None:
+        raise BudgetExceeded(
+            f"Even noise {_MOST_NOISE:g} lets an attack find a share of {least:.4g}, more than {target:g}, at a false "
+            f"positive rate of {rate:g}; some part of the pipeline does not depend on the noise. Shrink that part."
+        )
+    return found
+
+
+def _smallest_noise(
+    price: Callable[[float], float], target: float, tolerance: float, start: float
+) -> tuple[float | None, float]:
+    """The smallest noise whose price is at most the target, or None; and the last price seen above it."""
     spend = real("tolerance", tolerance, 1e-8, 0.5)
-
-    def price(noise: float) -> float:
-        return pipeline(noise).epsilon(level)
-
     high = min(max(real("start", start, 0, low_open=True), _LEAST_NOISE), _MOST_NOISE)
     cost_high = price(high)
     low, cost_low = high, cost_high
     while cost_high > target:
         if high >= _MOST_NOISE:
-            raise BudgetExceeded(
-                f"Even noise {high:g} costs epsilon {cost_high:.4g}, more than {target:g}, at delta {level:g}; "
-                "some part of the pipeline does not depend on the noise. Raise the budget or shrink that part."
-            )
+            return None, cost_high
         low, cost_low = high, cost_high
         high = min(high * 2.0, _MOST_NOISE)
         cost_high = price(high)
     while cost_low <= target:
         if low <= _LEAST_NOISE:
-            return low
+            return low, cost_low
         high, cost_high = low, cost_low
         low = max(low / 2.0, _LEAST_NOISE)
         cost_low = price(low)
-    # Epsilon is close to a power of the noise: interpolate in logs, but keep the bracket shrinking.
+    # A price is close to a power of the noise: interpolate in logs, but keep the bracket shrinking.
     for turn in range(60):
         if high / low <= 1.0 + spend:
             break
@@ -76,7 +127,7 @@ def calibrate_noise(
             high, cost_high = middle, cost
         else:
             low, cost_low = middle, cost
-    return high
+    return high, cost_low
 
 
 @dataclass(frozen=True)

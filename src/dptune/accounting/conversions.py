@@ -31,8 +31,8 @@ _LARGEST_MU = 40.0  # beyond it a Gaussian profile says nothing anyway
 
 def _shifted(cost: Cost, times: int, below: bool = False) -> ProfilePair | None:
     """The exact pair of several steps where noise is added to a query: its shifts add up."""
-    if isinstance(cost, Gaussian | Gdp) and cost.mu * times <= _LARGEST_MU:
-        return gaussian_pair(cost.mu * times, below)
+    if isinstance(cost, Gaussian | Gdp) and cost.distance * times <= _LARGEST_MU:
+        return gaussian_pair(cost.distance * times, below)
     if isinstance(cost, Laplace):
         both = LaplaceProfile(times / cost.noise_multiplier)
         return ProfilePair(both, both)

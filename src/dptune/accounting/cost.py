@@ -9,7 +9,7 @@ some mechanism and score admitted by the description really costs that much.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import ClassVar
@@ -17,12 +17,11 @@ from typing import ClassVar
 import numpy as np
 
 from dptune._codec import from_json, register_tagged, to_json, to_values
-from dptune._typing import Array
 from dptune._validate import real
 from dptune.accounting._epsilon import certified, larger_epsilon
-from dptune.accounting._polygon import coarse_losses, outer_polygon, refine
 from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours
 from dptune.accounting.profiles import ProfilePair
+from dptune.accounting.readings import Readings
 from dptune.errors import InvalidInput
 
 __all__ = [
@@ -38,7 +37,7 @@ __all__ = [
 _KINDS: dict[str, type[Cost]] = {}
 
 
-class Cost(ABC):
+class Cost(Readings):
     """What a mechanism pays: an upper bound on its privacy profile, in both directions. Immutable and hashable.
 
     Costs are made by mechanisms (:class:`~dptune.accounting.Gaussian`, :class:`~dptune.accounting.DpSgd`) and by
@@ -88,7 +87,13 @@ class Cost(ABC):
         """An epsilon that holds with delta 0, if one is known."""
         return math.inf
 
-    # What users call.
+    def _both(self) -> ProfilePair:
+        return profile(self)
+
+    def _both_fast(self) -> ProfilePair:
+        return fast_profile(self)
+
+    # What users call, beside the readings.
 
     def epsilon(self, delta: float) -> float:
         """The smallest proven epsilon at this delta, rounded up.
@@ -119,51 +124,6 @@ class Cost(ABC):
         e = np.array([real("epsilon", epsilon, 0)])
         pair = profile(self)
         return float(max(pair.remove.delta(e)[0], pair.add.delta(e)[0]))
-
-    def profile(self, epsilon: Array, direction: str = "remove") -> Array:
-        """The privacy profile: delta as a function of epsilon, in one direction.
-
-        Args:
-            epsilon: an array of any shape, of any sign.
-            direction: "remove" (the data with a record against the data without it) or "add" (the other way round).
-
-        Returns:
-            The smallest proven delta at each entry.
-
-        Raises:
-            InvalidInput: the direction is neither.
-
-        Example:
-            >>> import numpy as np
-            >>> from dptune.accounting import Gaussian
-            >>> Gaussian(2.0).profile(np.array([0.0, 1.0])).round(4)
-            array([0.1974, 0.0068])
-        """
-        return profile(self).seen_from(direction).delta(np.asarray(epsilon, dtype=float))
-
-    def roc(self, x: Array, direction: str = "remove") -> Array:
-        """The ROC curve of the best attack: the largest power of a test, as an upper bound.
-
-        Args:
-            x: false positive rates, in [0, 1].
-            direction: "remove" or "add", as in :meth:`profile`.
-
-        Returns:
-            The largest true positive rate at each of them.
-
-        Raises:
-            InvalidInput: the direction is neither.
-
-        Example:
-            >>> import numpy as np
-            >>> from dptune.accounting import Gaussian
-            >>> Gaussian(2.0).roc(np.array([0.01, 0.05])).round(3)
-            array([0.034, 0.126])
-        """
-        pair = fast_profile(self).seen_from(direction)
-        t = coarse_losses(pair)
-        t = refine(t, np.ones(len(t) - 1), 2000)
-        return outer_polygon(pair, t).roc(np.asarray(x, dtype=float))
 
     def epsilon_lower(self, delta: float) -> float:
         """A certificate from below: something that the description admits really costs at least this.

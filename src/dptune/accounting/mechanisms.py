@@ -47,7 +47,7 @@ class _Leaf(Cost):
         return self._profile()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False)
 class Gdp(_Leaf):
     """Gaussian differential privacy: no easier to tell apart than N(mu, 1) from N(0, 1).
 
@@ -64,21 +64,26 @@ class Gdp(_Leaf):
     """
 
     kind: ClassVar[str] = "gdp"
-    mu: float
+    distance: float = field(metadata=stored_as("mu"))
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "mu", real("mu", self.mu, 1e-6, 20, hint="mu is 1 / noise multiplier."))
+    def __init__(self, mu: float, *, neighbours: Neighbours = ADDED_OR_REMOVED) -> None:
+        # The field has another name than the argument because every cost has a method ``mu``.
+        object.__setattr__(self, "distance", real("mu", mu, 1e-6, 20, hint="mu is 1 / noise multiplier."))
+        object.__setattr__(self, "neighbours", neighbours)
+        self.__post_init__()
 
     def _profile(self) -> ProfilePair:
-        return gaussian_pair(self.mu)
+        return gaussian_pair(self.distance)
 
     def _lower(self, delta: float) -> ProfilePair:
         del delta
-        return gaussian_pair(self.mu, below=True)
+        return gaussian_pair(self.distance, below=True)
+
+    def __repr__(self) -> str:
+        return f"Gdp(mu={self.distance!r})"
 
     def __str__(self) -> str:
-        return f"{self.mu:g}-GDP"
+        return f"{self.distance:g}-GDP"
 
 
 @dataclass(frozen=True)
@@ -105,16 +110,16 @@ class Gaussian(_Leaf):
         object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
 
     @property
-    def mu(self) -> float:
+    def distance(self) -> float:
         """The parameter of Gaussian differential privacy: one over the noise multiplier."""
         return 1.0 / self.noise_multiplier
 
     def _profile(self) -> ProfilePair:
-        return gaussian_pair(self.mu)
+        return gaussian_pair(self.distance)
 
     def _lower(self, delta: float) -> ProfilePair:
         del delta
-        return gaussian_pair(self.mu, below=True)
+        return gaussian_pair(self.distance, below=True)
 
     def __str__(self) -> str:
         return f"Gaussian(noise {self.noise_multiplier:g})"

@@ -68,7 +68,8 @@ class LaplaceProfile(DirectedProfile):
     top: float
 
     def delta(self, e: Array) -> Array:
-        return np.asarray(np.maximum(0.0, -np.expm1((np.asarray(e, dtype=float) - self.top) / 2.0)))
+        below = np.minimum(np.asarray(e, dtype=float) - self.top, 0.0)  # beyond top it is 0, whatever exp overflows to
+        return np.asarray(np.abs(np.expm1(below / 2.0)))
 
     @property
     def end(self) -> float:

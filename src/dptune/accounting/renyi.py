@@ -79,7 +79,7 @@ def _curve(  # noqa: PLR0911 - one return for each mechanism
     """The Renyi curve of a base mechanism, cached; NotComparable if none is known."""
     a = np.array(orders)
     if isinstance(base, Gaussian | Gdp):
-        return np.asarray(a * base.mu**2 / 2.0)
+        return np.asarray(a * base.distance**2 / 2.0)
     if isinstance(base, DiscreteGaussian):
         # Canonne, Kamath and Steinke 2020, Theorem 4: no worse than the continuous Gaussian.
         return np.asarray(a * (base.sensitivity / base.sigma) ** 2 / 2.0)

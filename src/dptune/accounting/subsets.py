@@ -135,8 +135,8 @@ def subsample(cost: Cost, rate: float) -> Cost:
         return Subsample(cost.inner, cost.rate * q)
     if isinstance(cost, Gaussian):
         return DpSgd(q, cost.noise_multiplier, 1)
-    if isinstance(cost, Gdp) and cost.mu <= 20:
-        return DpSgd(q, 1.0 / cost.mu, 1)
+    if isinstance(cost, Gdp) and cost.distance <= 20:
+        return DpSgd(q, 1.0 / cost.distance, 1)
     return Subsample(cost, q)
 
 

@@ -117,7 +117,7 @@ class TableOutcomes:
 def gaussian_mu(base: Cost) -> float | None:
     """The mu of a base that is exactly a Gaussian mechanism."""
     if isinstance(base, Gdp | Gaussian):
-        return base.mu
+        return base.distance
     if isinstance(base, DpSgd) and base.sampling_rate == 1.0:
         return math.sqrt(base.steps) / base.noise_multiplier
     return None

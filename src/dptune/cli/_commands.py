@@ -20,7 +20,7 @@ __all__ = ["COMMANDS", "Commands"]
 COMMANDS = {
     "demo": "Tune a private softmax regression on digits within epsilon 3, tuning included.",
     "price": "Price a tuning plan: one run, the whole, a certificate from below, and the literature.",
-    "plan": "Find the smallest noise multiplier whose total cost stays within (epsilon, delta).",
+    "plan": "Find the smallest noise multiplier whose total stays within a budget, or below the power of an attack.",
     "compare": "Show, at one budget, what each method needs and how likely it is to try or choose one of the best 5 %.",
     "schema": "The public schema of a table: draft one from the names of its columns.",
     "tune": "Tune on private data within (epsilon, delta) and release the winner, the model and the statement.",

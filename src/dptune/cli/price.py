@@ -11,6 +11,7 @@ from dptune.accounting.literature import published
 from dptune.accounting.runs import parse_runs
 from dptune.cli._expressions import parse_base, parse_density, pipeline
 from dptune.cli._output import number, print_json, print_rows
+from dptune.cli._readings import in_words, readings
 from dptune.errors import InvalidInput
 
 __all__ = ["price"]
@@ -57,10 +58,11 @@ def price(
     if as_json:
         literature = {name: bound.epsilon for name, bound in bounds.items()}
         figures = {"base_epsilon": base_epsilon, "epsilon": epsilon, "epsilon_lower": lower, "delta": delta}
-        print_json({**figures, "literature": literature})
+        print_json({**figures, "literature": literature, **readings(total)})
         return
     title = f"epsilon at delta {delta:g}: {mechanism}, {law}"
     _show(title, base_epsilon, epsilon, lower, {name: bound.epsilon for name, bound in bounds.items()})
+    print(in_words(total))
 
 
 def _show(title: str, one_run: float, epsilon: float, lower: float, literature: dict[str, float | None]) -> None:
@@ -89,7 +91,10 @@ def _price_plan(path: Path, as_json: bool) -> None:
     epsilon = stored.price()
     lower = stored.cost.epsilon_lower(delta) if stored.guaranteed else None
     if as_json:
-        print_json({"method": stored.method, "epsilon": epsilon, "epsilon_lower": lower, "delta": delta})
+        figures = {"epsilon": epsilon, "epsilon_lower": lower, "delta": delta}
+        print_json({"method": stored.method, **figures, **(readings(stored.cost) if stored.guaranteed else {})})
         return
     rows = [["dptune, proven", number(epsilon)], ["certificate from below", number(lower or None)]]
     print_rows(f"epsilon at delta {delta:g}: {stored.method}", ["", "epsilon"], rows)
+    if stored.guaranteed:
+        print(in_words(stored.cost))
