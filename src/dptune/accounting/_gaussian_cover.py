@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import ndtri
 
 from dptune._typing import Array
@@ -46,7 +47,7 @@ class _Chords:
         places = [(left, self.values[:-1]), (worst, chord), (right, self.values[1:])]
         return np.asarray(np.max([value * (1.0 + 1e-12) - gaussian.delta(at) for at, value in places], axis=0)) - slack
 
-    def finer(self, profile: DirectedProfile, where: Array) -> _Chords:
+    def finer(self, profile: DirectedProfile, where: npt.NDArray[np.intp]) -> _Chords:
         """The same with more points inside of the chords where it matters; known values are kept."""
         left, right = self.losses[:-1][where], self.losses[1:][where]
         extra = (left[:, None] + (right - left)[:, None] * np.linspace(0.0, 1.0, 8)[1:-1]).ravel()
