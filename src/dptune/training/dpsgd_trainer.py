@@ -29,6 +29,7 @@ from dptune.training.holdout import Holdout
 from dptune.training.models import Cnn, Mlp
 from dptune.training.noise import generator_of
 from dptune.training.trained_model import TrainedModel, parameters_of
+from dptune.units import UnitDataset
 
 __all__ = ["DpSgdTrainer"]
 
@@ -99,6 +100,11 @@ class DpSgdTrainer:
         return generator_of(self.settings.secure)
 
     @property
+    def honours_units(self) -> bool:
+        """Units of several rows are one record each: drawn together, and clipped as a whole."""
+        return True
+
+    @property
     def declared_records(self) -> int:
         """About how many records there are: the denominator over the sampling rate, both public."""
         return max(1, round(self.settings.batch_size / self.settings.sampling_rate))
@@ -149,19 +155,20 @@ class DpSgdTrainer:
         """
         settings = self.resolve(params)
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params, Randomness.fresh())
-        engine = engine_for(model, double=settings.secure, engine=self.engine)
-        if not isinstance(data, Dataset):
+        units = isinstance(data, UnitDataset)
+        engine = engine_for(model, double=settings.secure or units, engine=self.engine)
+        if not isinstance(data, Dataset | UnitDataset):
             return
-        features = data.x.shape[1]
+        features = data.features
         if self.validation is not None and self.validation.x.shape[1] != features:
             raise InvalidInput(
                 f"Records have {features} features but those of 'validation' {self.validation.x.shape[1]}. Prepare "
                 "both in the same way."
             )
-        blank = _blank(features, data.classes)
+        blank = data.blank() if isinstance(data, UnitDataset) else _blank(features, data.classes)
         descend(engine, blank, [dataclasses.replace(settings, steps=1, sampling_rate=1.0)], [Randomness.fresh()])
 
-    def fit(self, params: Params, data: Dataset, rng: Rng, *, start: Floats | None = None) -> Fitted[Any]:
+    def fit(self, params: Params, data: Dataset | UnitDataset, rng: Rng, *, start: Floats | None = None) -> Fitted[Any]:
         """Train once and score.
 
         Args:
@@ -176,7 +183,7 @@ class DpSgdTrainer:
         starts = None if start is None else [start]
         return self.fit_many([params], data, [rng], starts=starts)[0]
 
-    def fit_from(self, params: Params, data: Dataset, rng: Rng, start: Any) -> Fitted[Any]:
+    def fit_from(self, params: Params, data: Dataset | UnitDataset, rng: Rng, start: Any) -> Fitted[Any]:
         """Train once from a model that an earlier run returned (warm start).
 
         Args:
@@ -196,7 +203,7 @@ class DpSgdTrainer:
     def fit_many(
         self,
         params: Sequence[Params],
-        data: Dataset,
+        data: Dataset | UnitDataset,
         rngs: Sequence[Rng],
         *,
         starts: Sequence[Floats] | None = None,
@@ -260,14 +267,15 @@ class DpSgdTrainer:
         params: Sequence[Params],
         settings: Sequence[Settings],
         keys: Sequence[Randomness],
-        data: Dataset,
+        data: Dataset | UnitDataset,
         starts: Sequence[Floats] | None,
     ) -> list[Fitted[Any]]:
+        units = isinstance(data, UnitDataset)  # their rows' gradients are summed before they are clipped
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params[0], keys[0])
-        engine = engine_for(model, double=all(one.secure for one in settings), engine=self.engine)
+        engine = engine_for(model, double=units or all(one.secure for one in settings), engine=self.engine)
         if self.holdout is None:
             trained = descend(engine, data, settings, keys, starts)
-            held: list[Dataset | None] = [None] * len(keys)
+            held: list[Dataset | UnitDataset | None] = [None] * len(keys)
         else:  # every candidate tosses its own coins
             places = [self.holdout.places(len(data), key) for key in keys]
             trained = descend(engine, data, settings, keys, starts, [kept for kept, _ in places])
@@ -283,7 +291,7 @@ class DpSgdTrainer:
         assert isinstance(engine, ReleasesModules)  # no other engine takes modules
         return engine.release(flat)
 
-    def _score(self, engine: Engine, flat: Floats, held: Dataset | None, key: Randomness) -> float:
+    def _score(self, engine: Engine, flat: Floats, held: Dataset | UnitDataset | None, key: Randomness) -> float:
         if held is not None and self.holdout is not None:  # private records: none may decide another's verdict
             return self.holdout.score(int(correct(self._wrap(engine, flat), held)), key)
         if self.validation is None:
