@@ -157,7 +157,15 @@ class Dataset:
         return self.holding(self.x[index], self.y[index])
 
     def holding(self, x: Floats, y: Indices) -> Dataset:
-        """A data set of the same name and rules with other records, which obey them already."""
+        """A data set of the same name and rules with other records.
+
+        Args:
+            x: Features that obey the rules already.
+            y: Their labels, which do too.
+
+        Returns:
+            The data set; nothing is checked or repaired.
+        """
         part = object.__new__(Dataset)
         for key, value in {**self.__dict__, "x": x, "y": y}.items():
             object.__setattr__(part, key, value)

@@ -30,6 +30,7 @@ __all__ = [
     "DeclaresValidation",
     "Fitted",
     "FunctionTrainer",
+    "HonoursUnits",
     "Params",
     "SupportsCheck",
     "SupportsFit",
@@ -312,6 +313,19 @@ class DeclaresGenerator(Protocol):
     @property
     def noise_generator(self) -> str:
         """The name of the generator that draws the noise here."""
+
+
+@runtime_checkable
+class HonoursUnits(Protocol):
+    """A trainer whose declared cost is for one unit, where records are units of several rows.
+
+    It is given a :class:`~dptune.units.UnitDataset`, draws units, never rows, and bounds what all rows of a unit do
+    together. Without this attribute a statement says that it is assumed.
+    """
+
+    @property
+    def honours_units(self) -> bool:
+        """Whether it does."""
 
 
 def has_own_score(trainer: object) -> bool:

@@ -24,6 +24,7 @@ MOST_ROWS = 4096
 """The most rows of one unit that may take part: so many can be added exactly (``docs/theorems/exact_sums.md``)."""
 
 _BLANK = 16
+_ROWS = ("row", "record")
 
 
 def check_unit(unit: str, unit_rows: object) -> int:
@@ -43,8 +44,10 @@ def check_unit(unit: str, unit_rows: object) -> int:
         >>> check_unit("patient", 5)
         5
     """
-    if not isinstance(unit, str) or not unit.strip():
+    if not isinstance(unit, str) or not unit.strip() or not unit.isprintable() or "|" in unit:
         raise InvalidInput(f"A unit needs a name for statements, such as 'patient'; got {unit!r}.")
+    if unit in _ROWS:
+        raise InvalidInput(f"A unit of several rows cannot be called {unit!r}: ledgers mean one row by it.")
     if unit_rows is None:
         raise InvalidInput(
             f"Rows that belong to a {unit} need 'unit_rows': the most rows of one {unit} that take part, a public "

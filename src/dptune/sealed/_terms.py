@@ -114,6 +114,7 @@ class Terms:
     fingerprint: str | None
     job: dict[str, Any] | None
     encoder: dict[str, Any] | None = None  # how rows of a table become features; public
+    units: dict[str, Any] | None = None  # what a record is, where it is a unit of several rows; public
 
     def describe(self) -> dict[str, Any]:
         return {**self.__dict__, "plan": self.plan.describe()}

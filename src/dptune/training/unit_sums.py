@@ -7,9 +7,9 @@ rows (docs/theorems/exact_sums.md, section on units).
 
 Rows of one unit may nearly cancel each other, and then rounding counts for more than usual: what is left after the
 cancellation may be as small as the clip norm while the rows' own gradients are not. So engines compute in double
-precision here, and no row's gradient is longer than 1024 clip norms (64 in exact sums) before it is added: what other units can do to a
-share by rounding is below 2^-30 of the clip norm. (The fused kernel computes in single precision inside; it takes one
-unit at a time, so that others can do nothing at all.)
+precision here, and no row's gradient is longer than 1024 clip norms (64 in exact sums) before it is added: what other
+units can do to a share by rounding is below 2^-30 of the clip norm. (The fused kernel computes in single precision
+inside; it takes one unit at a time, so that others can do nothing at all.)
 """
 
 from __future__ import annotations
