@@ -50,8 +50,8 @@ def check_unit(unit: str, unit_rows: object) -> int:
         raise InvalidInput(f"A unit of several rows cannot be called {unit!r}: ledgers mean one row by it.")
     if unit_rows is None:
         raise InvalidInput(
-            f"Rows that belong to a {unit} need 'unit_rows': the most rows of one {unit} that take part, a public "
-            "figure that you decide; more are left out."
+            f"Units of several rows ({unit}) need 'unit_rows': the most rows of one that take part, a public figure "
+            "that you decide; more are left out."
         )
     return _validate.integer("unit_rows", unit_rows, 1, MOST_ROWS)
 

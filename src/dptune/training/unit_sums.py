@@ -8,8 +8,8 @@ rows (docs/theorems/exact_sums.md, section on units).
 Rows of one unit may nearly cancel each other, and then rounding counts for more than usual: what is left after the
 cancellation may be as small as the clip norm while the rows' own gradients are not. So engines compute in double
 precision here, and no row's gradient is longer than 1024 clip norms (64 in exact sums) before it is added: what other
-units can do to a share by rounding is below 2^-30 of the clip norm. (The fused kernel computes in single precision
-inside; it takes one unit at a time, so that others can do nothing at all.)
+units can do to a share by rounding is below 2^-30 of the clip norm (but for a network that stands at a kink of relu,
+as in any sum that is not exact). The fused kernel computes in single precision inside; it takes one unit at a time.
 """
 
 from __future__ import annotations
@@ -93,9 +93,10 @@ class UnitSums:
         """Write into ``out[s]`` the sum over the units of ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
         for flat, batch, clip, total in zip(parameters, batches, clips.tolist(), out, strict=True):
             total.fill(0.0)
-            for first in range(0, len(batch), self._at_once):
-                gradients = self._gradients(flat, batch[first : first + self._at_once], clip)
-                np.add(total, _clipped(gradients, clip).sum(axis=0), out=total)
+            for some in self._parts(batch):
+                same, rows, bounds, found = self._asked(flat, some, _row_bound(clip, _ROW))
+                self.engine.clipped_sums(same, rows, bounds, found)
+                np.add(total, _clipped(found, clip).sum(axis=0), out=total)
 
     def lattice_sums(
         self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
@@ -116,24 +117,26 @@ class UnitSums:
         return True
 
     def _steps(self, engine: SumsOnLattice, flat: Floats, clip: float, lattice: float, batch: Indices) -> Array:
-        """The sum of the shares of these units in lattice steps, one unit after the other in the same memory."""
+        """The sum of the shares of these units in lattice steps; each is clipped and rounded in the same memory."""
         steps, own = np.zeros(self.dimension), on_lines((self.dimension,), np.float64)
-        room, bound = np.empty((1, self.dimension)), np.array([_row_bound(clip, _EXACT_ROW)])
-        for unit in batch:
-            rows = np.arange(self._starts[unit], self._starts[unit + 1])
-            if not engine.lattice_sums(flat[None], [rows], bound, [0.0], room):
-                raise InvalidInput("The engine has no exact sums; train without secure noise.")
-            own[:] = room[0]
-            add_share(steps, own, clip, lattice)
+        for some in self._parts(batch):
+            same, rows, bounds, found = self._asked(flat, some, _row_bound(clip, _EXACT_ROW))
+            if not engine.lattice_sums(same, rows, bounds, [0.0] * len(rows), found):
+                raise InvalidInput("The engine has no exact sums here; train without secure noise.")
+            for gradient in found:
+                own[:] = gradient
+                add_share(steps, own, clip, lattice)
         return steps
 
-    def _gradients(self, flat: Floats, units: Indices, clip: float) -> Floats:
-        """The sum of the rows' gradients of each unit, one a row."""
+    def _parts(self, batch: Indices) -> list[Indices]:
+        """The batch in parts that the engine takes at once."""
+        return [batch[first : first + self._at_once] for first in range(0, len(batch), self._at_once)]
+
+    def _asked(self, flat: Floats, units: Indices, bound: float) -> tuple[Floats, list[Indices], Floats, Floats]:
+        """What the engine is asked for: the same parameters for each unit, its rows, their bound, and room."""
         rows = [np.arange(self._starts[unit], self._starts[unit + 1]) for unit in units]
-        found = np.empty((len(rows), self.dimension))
         same = flat[None] if len(rows) == 1 else np.repeat(flat[None], len(rows), axis=0)
-        self.engine.clipped_sums(same, rows, np.full(len(rows), _row_bound(clip, _ROW)), found)
-        return found
+        return same, rows, np.full(len(rows), bound), np.empty((len(rows), self.dimension))
 
 
 def _row_bound(clip: float, norms: float) -> float:
