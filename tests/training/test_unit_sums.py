@@ -205,3 +205,11 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_trained() -> None:
     with pytest.raises(InvalidInput, match="takes 19 features"):
         trainer.check({}, _units(20, 2, 1))
     DpSgdTrainer(softmax(20, 2), _SETTINGS).check({}, _units(20, 2, 1))
+
+
+def test_public_units_are_judged_row_by_row() -> None:
+    units = _units(20, 2, 1)
+    with pytest.raises(InvalidInput, match=r"give the units' '\.rows'"):
+        DpSgdTrainer(softmax(20, 2), _SETTINGS, validation=units)  # type: ignore[arg-type] # what is refused
+    fitted = DpSgdTrainer(softmax(20, 2), _SETTINGS, validation=units.rows).fit({}, units, Randomness.rehearsal(1))
+    assert fitted.score == fitted.model.accuracy(units.rows)

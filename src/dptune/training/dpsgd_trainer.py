@@ -87,6 +87,8 @@ class DpSgdTrainer:
                 "Give either 'validation' (a data set you declare public) or 'holdout' (private records, "
                 "whose score is noised and charged), not both: a run has one score."
             )
+        if isinstance(self.validation, UnitDataset):
+            raise InvalidInput("'validation' is public, so each row is judged for itself; give the units' '.rows'.")
         if not isinstance(self.model, Mlp | Cnn) and (is_module(self.model) or not callable(self.model)):
             raise InvalidInput(
                 f"'model' must be a description (softmax, Mlp, Cnn) or a function of the parameters that makes a torch "
