@@ -21,9 +21,10 @@ from dptune.ledgers._verify import verify_entries
 from dptune.ledgers.entries import START, Entry, digest
 from dptune.methods.budget import Budget
 from dptune.randomness import Randomness
-from dptune.sealed import run
+from dptune.sealed import _under_way, run
 from dptune.sealed._records import mark_of
 from dptune.sealed.release_check import compare_release
+from dptune.sealed.run import resume
 from dptune.training import DpSgdTrainer, Settings, softmax
 
 PATIENTS = ADDED_OR_REMOVED.group(5)
@@ -221,3 +222,19 @@ def test_other_units_are_other_records(tmp_path: Path) -> None:
     data, randomness = _patients(), Randomness.rehearsal(0)
     other = UnitDataset(data.rows, np.arange(len(data.rows)), 2, "patient", "patient_id")
     assert mark_of(data, randomness) == mark_of(_patients(), randomness) != mark_of(other, randomness) is not None
+
+
+def test_a_resumed_run_remembers_its_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, plan = _settled()
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as cut:
+        cut.setattr(_under_way, "build_release", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(plan, trainer, _patients(), out=tmp_path / "run", executor=Inline())
+    with pytest.raises(InvalidInput, match="not the records with which the run"):
+        resume(tmp_path / "run", trainer, _patients("person"), executor=Inline())
+    release = resume(tmp_path / "run", trainer, _patients(), executor=Inline())
+    assert "| Unit of privacy | one patient: all rows" in release.statement
