@@ -39,6 +39,7 @@ ROOMS = [
     "testing.trainers",
     "trainer",
     "training",
+    "units",
 ]
 
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from dptune.sealed.run import resume, run
     from dptune.spaces import Choice, Float, Int, Space
     from dptune.trainer import Trainer, trainer
+    from dptune.units import UnitDataset
 
 __all__ = [
     "ADDED_OR_REMOVED",
@@ -86,6 +87,7 @@ __all__ = [
     "Subset",
     "Threshold",
     "Trainer",
+    "UnitDataset",
     "Vote",
     "__version__",
     "compose",
@@ -173,6 +175,7 @@ _NAMES = {
         "Trainer",
         "trainer",
     ),
+    "dptune.units": ("UnitDataset",),
 }
 
 load_on_use(__name__, _NAMES)

@@ -147,10 +147,27 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.y)
 
+    @property
+    def features(self) -> int:
+        """How many features a record has."""
+        return int(self.x.shape[1])
+
     def take(self, index: Indices) -> Dataset:
         """The records at the given places, as a data set with the same rules."""
-        part = object.__new__(Dataset)  # they were checked and repaired before
-        for key, value in {**self.__dict__, "x": self.x[index], "y": self.y[index]}.items():
+        return self.holding(self.x[index], self.y[index])
+
+    def holding(self, x: Floats, y: Indices) -> Dataset:
+        """A data set of the same name and rules with other records.
+
+        Args:
+            x: Features that obey the rules already.
+            y: Their labels, which do too.
+
+        Returns:
+            The data set; nothing is checked or repaired.
+        """
+        part = object.__new__(Dataset)
+        for key, value in {**self.__dict__, "x": x, "y": y}.items():
             object.__setattr__(part, key, value)
         return part
 

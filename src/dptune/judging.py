@@ -21,6 +21,7 @@ from dptune._global_state import kept
 from dptune._typing import AnyArray, Indices
 from dptune.data import size, take
 from dptune.errors import InvalidInput
+from dptune.units import UnitDataset
 
 __all__ = ["GivesProbabilities", "Judges", "Predicts", "correct", "is_module", "judges_each_record_alone"]
 
@@ -88,12 +89,14 @@ def correct(model: Any, data: Any) -> Fraction:
 
     A model has ``correct(data)``, which gives a value from 0 to 1, or ``predict(x)``, whose answer for one record is
     compared with its label, or is a torch module that gives a score for every class. A record on which it raises, or
-    answers with something else than one value, counts 0.
+    answers with something else than one value, counts 0. A unit of several rows counts as the mean of its rows, so that
+    it adds at most 1 whatever it holds.
 
     Args:
         model: The trained model. It is copied for every record, so that it can keep nothing from one to the next.
         data: The records: with ``x`` and ``y``, or a tuple whose first column is ``x`` and whose last is ``y``; for
-            models with ``correct``, anything that :func:`dptune.data.take` can take records from.
+            models with ``correct``, anything that :func:`dptune.data.take` can take records from. Of units, models are
+            given single rows.
 
     Returns:
         An exact sum of values on a grid of 2^-20, so that the order of records does not matter.
@@ -116,31 +119,38 @@ def correct(model: Any, data: Any) -> Fraction:
             f"A {type(model).__name__} has neither predict(x) nor correct(data), so it cannot be judged on private "
             "records. Return a model that has one of them."
         )
+    units = data if isinstance(data, UnitDataset) else None
+    verdicts = _verdicts(model, data) if units is None else units.means(_verdicts(model, units.rows))
+    return Fraction(int(verdicts.sum()), _GRID)
+
+
+def _verdicts(model: Any, data: Any) -> Indices:
+    """The value of each record, in steps of the grid."""
     count = size(data)
     if judges_each_record_alone(model):
         together = _all_at_once(model, data, count)
         if together is not None:
             return together
     copy.deepcopy(model)  # one that cannot be copied fails whatever the records
-    return Fraction(sum(_one(model, data, place) for place in range(count)), _GRID)
+    return np.array([_one(model, data, place) for place in range(count)], np.int64)
 
 
-def _all_at_once(model: Any, data: Any, count: int) -> Fraction | None:
-    """The sum by one call for all records; None if there is not one value for each, and then each is judged alone."""
+def _all_at_once(model: Any, data: Any, count: int) -> Indices | None:
+    """The values by one call for all records; None if there is not one for each, and then each is judged alone."""
     try:
         with warnings.catch_warnings(), np.errstate(), kept():
-            units = _units(_values(model, data))
-        return Fraction(int(units.sum()), _GRID) if units.shape == (count,) else None
+            steps = _steps(_values(model, data))
+        return steps if steps.shape == (count,) else None
     except BaseException:  # as below
         return None
 
 
 def _one(model: Any, data: Any, place: int) -> int:
-    """The value of one record, in units of the grid."""
+    """The value of one record, in steps of the grid."""
     try:
         with warnings.catch_warnings(), np.errstate(), kept():
-            units = _units(_values(copy.deepcopy(model), take(data, np.array([place]))))
-        return int(units.sum()) if units.size == 1 else 0
+            steps = _steps(_values(copy.deepcopy(model), take(data, np.array([place]))))
+        return int(steps.sum()) if steps.size == 1 else 0
     except BaseException:  # SystemExit and KeyboardInterrupt too: what a record makes a model raise is its own verdict
         return 0
 
@@ -184,7 +194,7 @@ def is_module(model: object) -> bool:
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
-def _units(values: AnyArray) -> Indices:
+def _steps(values: AnyArray) -> Indices:
     """Values between 0 and 1, each rounded down to the grid, so that sums are exact; 0 for what is not a number."""
     numbers = np.nan_to_num(values.astype(float), nan=0.0)
     return np.asarray(np.floor(np.clip(numbers, 0.0, 1.0) * _GRID), dtype=np.int64)

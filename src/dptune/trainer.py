@@ -31,6 +31,7 @@ __all__ = [
     "DeclaresValidation",
     "Fitted",
     "FunctionTrainer",
+    "HonoursUnits",
     "Params",
     "SupportsCheck",
     "SupportsFit",
@@ -348,6 +349,19 @@ class DeclaresFactory(Protocol):
     @property
     def module_factory(self) -> Callable[[Params], Any] | None:
         """A function of the parameters that returns a new module, or None."""
+
+
+@runtime_checkable
+class HonoursUnits(Protocol):
+    """A trainer whose declared cost is for one unit, where records are units of several rows.
+
+    It is given a :class:`~dptune.units.UnitDataset`, draws units, never rows, and bounds what all rows of a unit do
+    together. Without this attribute a statement says that it is assumed.
+    """
+
+    @property
+    def honours_units(self) -> bool:
+        """Whether it does."""
 
 
 def has_own_score(trainer: object) -> bool:

@@ -24,9 +24,18 @@ from dptune.audit.targets.drawn import one_step
 from dptune.audit.walk import Deck, Movement, Walk, cases, walk, ways
 from dptune.errors import InvalidInput
 from dptune.methods import execute, registry
-from dptune.training import Dataset, Settings, _bookkeeping, engine_for, softmax, torch_engine
+from dptune.training import Dataset, Settings, _bookkeeping, engine_for, softmax, torch_engine, unit_sums
 
-FAST = {"sums": 20, "modules": 16, "random modules": 20, "loop": 10, "trainer": 8, "judging": 60, "records": 60}
+FAST = {
+    "sums": 20,
+    "modules": 16,
+    "random modules": 20,
+    "loop": 10,
+    "trainer": 8,
+    "judging": 60,
+    "records": 60,
+    "units": 20,
+}
 
 
 @pytest.mark.parametrize("way", FAST)
@@ -210,6 +219,14 @@ def test_a_mask_for_every_position_is_caught(mutated: Any, monkeypatch: pytest.M
     monkeypatch.setattr(torch_engine, "TorchEngine", mutated)
     found = _found("random modules", 200)
     assert found.findings
+    assert "sum, in clip norms" in str(found.findings[0][1])
+
+
+def test_rows_that_are_clipped_one_by_one_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A unit of several rows then adds as many clip norms."""
+    monkeypatch.setattr(unit_sums, "_ROW", 1.0)
+    monkeypatch.setattr(unit_sums, "_clipped", lambda gradients, clip: gradients)
+    found = _found("units", 100, "sums fast")
     assert "sum, in clip norms" in str(found.findings[0][1])
 
 

@@ -145,7 +145,7 @@ _WRONG = {
     "packed": ("icu.csv.gz", "", SCHEMA, "unpack it first"),
     "misspelt kind": ("icu.csv", "a,town,y\n", SCHEMA.replace('"number"', '"numbr"'), "did you mean 'number'"),
     "older schema": ("icu.csv", "a,town,y\n", SCHEMA.replace("version = 1", "version = 0"), "version 0"),
-    "unit": ("icu.csv", "a,town,y\n", SCHEMA.replace("records", 'unit = "a"\nrecords'), "not supported yet"),
+    "unit": ("icu.csv", "a,town,y\n", SCHEMA.replace("records", 'unit = "a"\nrecords'), "need 'unit_rows'"),
     "regression": ("icu.csv", "a,town,y\n", SCHEMA.replace('classes = ["no", "yes"]', "range = [0, 1]"), "regression"),
 }
 
@@ -173,3 +173,33 @@ def test_a_folder_and_two_sources_are_one_line(table: Path, tmp_path: Path, caps
     ):
         assert main(["tune", *arguments, *given]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_table_of_patients_is_tuned_by_patient(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the header to the release: a draft with a unit, filled in; the statement and the ledger name it."""
+    rng = np.random.default_rng(2)
+    lines = [f"p{rng.integers(500)},{a:.3f},{'yes' if a > 0 else 'no'}" for a in rng.normal(size=1500)]
+    (tmp_path / "icu.csv").write_text("patient_id,a,y\n" + "\n".join([*lines, ",9,no", "broken"]) + "\n")
+    path = tmp_path / "icu.toml"
+    drafted = ["schema", "draft", str(tmp_path / "icu.csv"), "--target", "y", "--unit", "patient_id"]
+    assert main([*drafted, "--out", str(path)]) == 0
+    filled = path.read_text().replace("records = 0", "records = 480").replace("unit_rows = 0", "unit_rows = 4")
+    filled = filled.replace('kind = "?"', 'kind = "number"\nrange = [-3, 3]')
+    path.write_text(filled.replace("classes = []", 'classes = ["no", "yes"]'))
+    out, book = tmp_path / "run", tmp_path / "h.ledger"
+    run = ["tune", str(tmp_path / "icu.csv"), "--schema", str(path), *BUDGET, "--out", str(out), "--ledger", str(book)]
+    opened = ["ledger", "add", str(book), "icu", "--epsilon", "10", "--delta", "1e-4"]
+    assert main([*opened]) == 0
+    assert main(run) == 2  # opened for records
+    assert "The ledger protects each record of 'icu', and here a record is a patient" in capsys.readouterr().err
+    book.unlink()
+    assert main([*opened, "--unit", "patient"]) == 0
+    capsys.readouterr()
+    assert main([*run, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["unit"], shown["unit_rows"], shown["unit_column"]) == ("patient", 4, "patient_id")
+    assert shown["neighbours"] == "add or remove one patient"
+    release = load_release(out)
+    assert "of which at most 4 take part" in release.statement
+    assert release.predict([{"a": 2.5}, {"a": -2.5}]) == ["yes", "no"]
+    assert "p1" not in json.dumps(shown)

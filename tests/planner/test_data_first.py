@@ -139,3 +139,44 @@ def test_defaults_follow_from_public_figures_alone() -> None:
         assert settings.batch_size == batch
         assert settings.sampling_rate == batch / records
     assert default_space().names == ("learning_rate",)
+
+
+def test_arrays_with_units_are_tuned_by_unit(tmp_path: Path) -> None:
+    x, y = _records()
+    units = np.arange(ROWS) % 400
+    given: dict[str, Any] = {
+        "units": units,
+        "unit_rows": 3,
+        "unit": "patient",
+        "records": 400,
+        "classes": ["no", "yes"],
+    }
+    release = tune((x, y), dataset="icu", out=tmp_path / "run", **given, **BUDGET)
+    assert "one patient: all rows under the same key, of which at most 3 take part" in release.statement
+    assert release.details["neighbours"] == "add or remove one patient"
+    assert np.mean(release.model.predict(x) == (y == "yes")) > 0.8
+
+
+def test_public_units_are_counted(tmp_path: Path) -> None:
+    brought = bring_in(_records(), Declared(public=True, units=[1, 2, 3, None] * 300, unit_rows=5), None)
+    assert (len(brought.data), brought.records, len(brought.data.rows)) == (3, 3, 15)
+
+
+@pytest.mark.parametrize(
+    ("declared", "data", "said"),
+    [
+        (Declared(records=9, classes=["no", "yes"], units=[1] * ROWS), _records(), "need 'unit_rows'"),
+        (Declared(records=9, classes=["no", "yes"], units=[1], unit_rows=2), _records(), "one key for each row"),
+        (
+            Declared(records=9, classes=["no", "yes"], units=7, unit_rows=2),
+            _records(),
+            "'units' must be a list or an array",
+        ),
+        (Declared(records=9, classes=["no", "yes"], unit_rows=2), _records(), "give both"),
+        (Declared(schema=SCHEMA, units=[1] * ROWS, unit_rows=2), _records(), "name the column in the schema"),
+        (Declared(records=9, units=[1], unit_rows=2), Dataset(np.zeros((1, 2)), np.array([0]), 2), "UnitDataset"),
+    ],
+)
+def test_units_that_are_not_declared_well_are_one_line(declared: Declared, data: Any, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        bring_in(data, declared, None)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from tests.sealed.toy import DATA, Inline, ToyPlan, ToyTrainer, toy_plan
 
+from dptune import Dataset, Float, Geometric, PrivateValidation, RandomStopping, Space, UnitDataset
 from dptune.accounting import ADDED_OR_REMOVED, RECORD_REPLACED, Cost, Gdp, Neighbours, PureDp, grouped, replaced
 from dptune.accounting.filter import Filter
 from dptune.errors import Corrupt, InvalidInput
@@ -17,8 +20,12 @@ from dptune.ledgers import Ledger
 from dptune.ledgers._verify import verify_entries
 from dptune.ledgers.entries import START, Entry, digest
 from dptune.methods.budget import Budget
-from dptune.sealed import run
+from dptune.randomness import Randomness
+from dptune.sealed import _under_way, run
+from dptune.sealed._records import mark_of
 from dptune.sealed.release_check import compare_release
+from dptune.sealed.run import resume
+from dptune.training import DpSgdTrainer, Settings, softmax
 
 PATIENTS = ADDED_OR_REMOVED.group(5)
 
@@ -140,3 +147,94 @@ def test_a_charge_of_an_older_version_is_claimed_and_repeated(book: Ledger, monk
     assert book.charge("icu", cost, charge="early") == first
     assert book.claim("early", "run", "icu", cost) == first
     book.verify()
+
+
+# Units that the data declare: all rows of a patient are one record.
+
+
+def _patients(unit: str = "patient") -> UnitDataset:
+    rng = np.random.default_rng(0)
+    rows = Dataset(rng.normal(size=(90, 3)), rng.integers(0, 2, 90), 2, name="icu")
+    return UnitDataset(rows, np.arange(90) % 40, 2, unit, "patient_id")
+
+
+@functools.cache
+def _settled() -> tuple[DpSgdTrainer, Any]:
+    trainer = DpSgdTrainer(softmax(3, 2), Settings.from_batch(10, 40, noise_multiplier=1, steps=3, clip_norm=1,
+                                                              learning_rate=0.5))  # fmt: skip
+    validation = PrivateValidation(0.3, 12)
+    method = RandomStopping(Space(learning_rate=Float(0.1, 1.0)), Geometric(2), validation=validation)
+    return trainer, method.plan(Budget(4.0, 1e-5), trainer)
+
+
+def test_the_statement_and_the_ledger_name_the_declared_unit(tmp_path: Path, book: Ledger) -> None:
+    trainer, plan = _settled()
+    book.add("icu", 10.0, 1e-5, "patient")
+    release = run(plan, trainer, _patients(), ledger=book, out=tmp_path / "run", executor=Inline())
+    said = "one patient: all rows with the same value in the column 'patient_id', of which at most 2 take part"
+    assert f"| Unit of privacy | {said} |" in release.statement
+    assert "differ by adding or removing one patient |" in release.statement
+    details = json.loads((release.path / "release.json").read_text())
+    assert (details["unit"], details["unit_rows"], details["unit_column"]) == ("patient", 2, "patient_id")
+    assert not any("patient" in line for line in details["assumptions"])  # the trainer honours it
+    assert "unit" in compare_release(book.verified(), release.path / "release.json").compared
+
+
+def test_a_run_of_its_own_opens_its_ledger_for_the_declared_unit(tmp_path: Path) -> None:
+    trainer, plan = _settled()
+    release = run(plan, trainer, _patients(), out=tmp_path / "run", executor=Inline())
+    assert Ledger(tmp_path / "run" / "run.ledger").status("icu").unit == release.details["unit"] == "patient"
+    rehearsed = run(plan, trainer, _patients(), out=tmp_path / "second", executor=Inline(), seed=1, data_is="synthetic")
+    assert rehearsed.details["unit"] == "patient"
+
+
+def test_a_trainer_of_ones_own_is_taken_at_its_word_and_the_statement_says_so(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    class Own(ToyTrainer):
+        def fit(self, params: Any, data: Any, rng: Any) -> Any:
+            seen.append(len(data))
+            return super().fit(params, DATA, rng)
+
+    release = run(toy_plan(count=2), Own(), _patients(), out=tmp_path / "run", executor=Inline())
+    assert set(seen) <= {40}
+    assert "* The trainer treats all rows of one patient as one record:" in release.statement
+    assert "One record for each patient is assumed" not in release.statement
+
+
+def test_a_ledger_that_protects_something_else_is_refused(tmp_path: Path, book: Ledger) -> None:
+    trainer, plan = _settled()
+    book.add("icu", 10.0, 1e-5)
+    with pytest.raises(InvalidInput, match=r"protects each record of 'icu', and here a record is a patient.*--unit"):
+        run(plan, trainer, _patients(), ledger=book, out=tmp_path / "run", executor=Inline())
+    assert not (tmp_path / "run").exists()
+    assert book.status("icu").charges == 0
+
+
+def test_units_and_groups_of_records_do_not_mix(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="all rows of one patient are one record, and the budget is for"):
+        run(_plan(PATIENTS), ToyTrainer(), _patients(), out=tmp_path / "run", executor=Inline())
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_units_are_other_records(tmp_path: Path) -> None:
+    """The same rows, put together in another way: a run is not continued with them."""
+    data, randomness = _patients(), Randomness.rehearsal(0)
+    other = UnitDataset(data.rows, np.arange(len(data.rows)), 2, "patient", "patient_id")
+    assert mark_of(data, randomness) == mark_of(_patients(), randomness) != mark_of(other, randomness) is not None
+
+
+def test_a_resumed_run_remembers_its_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, plan = _settled()
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as cut:
+        cut.setattr(_under_way, "build_release", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(plan, trainer, _patients(), out=tmp_path / "run", executor=Inline())
+    with pytest.raises(InvalidInput, match="not the records with which the run"):
+        resume(tmp_path / "run", trainer, _patients("person"), executor=Inline())
+    release = resume(tmp_path / "run", trainer, _patients(), executor=Inline())
+    assert "| Unit of privacy | one patient: all rows" in release.statement

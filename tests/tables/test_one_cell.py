@@ -93,7 +93,9 @@ def _row(place: int, cells: dict[int, bytes] | None = None) -> bytes:
 
 def _read(path: Path, rows: list[bytes], end: bytes = b"\n", schema: Schema = SCHEMA) -> Dataset:
     path.write_bytes(HEADER + end.join(rows) + end)
-    return read_table(path, schema).data
+    data = read_table(path, schema).data
+    assert isinstance(data, Dataset)
+    return data
 
 
 @pytest.fixture

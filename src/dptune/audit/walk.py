@@ -90,7 +90,7 @@ _TORCH = ("modules", "random modules", "trainer")
 
 def ways() -> dict[str, Way]:
     """Everything that is walked over, in the one place where it is registered."""
-    from dptune.audit import _walk_judging, _walk_loop, _walk_records, _walk_sums  # noqa: PLC0415 - loads engines
+    from dptune.audit import _walk_judging, _walk_loop, _walk_records, _walk_sums, _walk_units  # noqa: PLC0415 - loads engines
 
     known: dict[str, Way] = {
         "sums": _walk_sums.case,
@@ -100,6 +100,7 @@ def ways() -> dict[str, Way]:
         "trainer": _walk_loop.trainer_case,
         "judging": _walk_judging.case,
         "records": _walk_records.case,
+        "units": _walk_units.case,
     }
     if importlib.util.find_spec("torch") is None:  # an extra: no modules without it
         return {name: way for name, way in known.items() if name not in _TORCH}

@@ -23,6 +23,7 @@ from dptune.planner.incoming import schema_of_public
 from dptune.tables import Encoder, Schema, read_npz, read_schema, read_table
 from dptune.tables.sources import table_kind
 from dptune.training import Dataset, load
+from dptune.units import UnitDataset
 
 __all__ = [
     "SECTIONS",
@@ -231,6 +232,7 @@ def load_data(job: Job) -> Loaded:
             raise InvalidInput(f"The loader {loader!r} failed ({type(error).__name__}).") from None
     if file is not None:
         held = None if validation in (None, "private") else _records(validation, job, public=True).data
+        held = held.rows if isinstance(held, UnitDataset) else held  # public: each row is judged for itself
         return _records(file, job, public=public)._replace(public=held)
     split = load(str(name))
     if validation in (None, "private"):

@@ -20,6 +20,7 @@ from dptune.planner import choose, default_space, default_trainer
 from dptune.spaces import Choice, Float, Int, Space
 from dptune.trainer import DeclaresCost, Trainer, check_trainer
 from dptune.training import Adam, Dataset, DpSgdTrainer, Mlp, Momentum, Settings, Sgd
+from dptune.units import UnitDataset
 
 __all__ = ["AUTO", "find_method", "make_plan", "make_space", "make_trainer"]
 
@@ -34,10 +35,10 @@ def make_trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any,
         found: Trainer[Any, object] = job.attribute(own, "trainer")
         check_trainer(found)
         return found
-    if not isinstance(data, Dataset):
+    if not isinstance(data, Dataset | UnitDataset):
         raise InvalidInput("The built-in models need a dptune Dataset; bring your own 'trainer' for other data.")
     if _uses_defaults(job):
-        return default_trainer(data.x.shape[1], data.classes, public_records(job, data), validation=public)
+        return default_trainer(data.features, data.classes, public_records(job, data), validation=public)
     kind = job.get("model", "kind", "softmax")
     if kind not in ("softmax", "mlp"):
         raise InvalidInput(f"'kind' of [model] must be 'softmax' or 'mlp'; got {kind!r}.")
@@ -56,7 +57,7 @@ def make_trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any,
         learning_rate=job.get("model", "learning_rate", 1.0),
         optimizer=_OPTIMIZERS[optimizer](),
     )
-    model = Mlp(data.x.shape[1], data.classes, hidden, job.get("model", "activation", "tanh"))
+    model = Mlp(data.features, data.classes, hidden, job.get("model", "activation", "tanh"))
     return DpSgdTrainer(model, settings, validation=public)
 
 

@@ -28,6 +28,9 @@ def _about() -> None:
 def draft(
     file: Annotated[Path, typer.Argument(help="A CSV or Parquet file; only its header is read.")],
     target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="The column that says whose row it is, where somebody may have several.")
+    ] = None,
     from_public: Annotated[
         Path | None,
         typer.Option(help="A file of the same kind with PUBLIC records: ranges and values are read off it."),
@@ -37,7 +40,7 @@ def draft(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Write a schema to be filled in, from the names of the columns alone (Parquet: and their declared types)."""
-    text = draft_schema(file, target=target, from_public=from_public, csv=CsvFormat(delimiter))
+    text = draft_schema(file, target=target, unit=unit, from_public=from_public, csv=CsvFormat(delimiter))
     if out is not None:
         try:
             with out.open("x", encoding="utf-8") as stream:

@@ -18,6 +18,7 @@ from dptune._validate import integer, real
 from dptune.data import Labelled, size, take
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
+from dptune.units import UnitDataset
 
 __all__ = ["ALL", "Client", "Coin", "DataPart", "Shard", "records", "size"]
 
@@ -133,9 +134,14 @@ register_bare(DataPart)
 def records(part: DataPart, data: Any, randomness: Randomness) -> Any:
     """The records of a part. ``data`` has ``take(index)``, or is an array, a list, or a tuple of equally long ones.
 
-    Classes, for Dirichlet clients, are ``data.y`` or the tuple's last column.
+    Classes, for Dirichlet clients, are ``data.y`` or the tuple's last column; that of a unit is its first row's.
     """
     if not part.conditions:
         return data
-    labels = data[-1] if isinstance(data, tuple) else data.y if isinstance(data, Labelled) else None
-    return take(data, part.index(size(data), labels, randomness))
+    return take(data, part.index(size(data), _labels(data), randomness))
+
+
+def _labels(data: Any) -> Any:
+    if isinstance(data, UnitDataset):
+        return data.first_labels
+    return data[-1] if isinstance(data, tuple) else data.y if isinstance(data, Labelled) else None

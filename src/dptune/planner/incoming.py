@@ -16,9 +16,10 @@ import numpy as np
 from dptune._validate import integer
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
-from dptune.tables import Encoder, Schema, array_dataset, infer, read_npz, read_schema, read_table
+from dptune.tables import Encoder, Schema, array_dataset, array_units, infer, read_npz, read_schema, read_table
 from dptune.tables.sources import is_frame, is_sparse, table_kind, tensor_pair
 from dptune.training import DpSgdTrainer
+from dptune.units import UnitDataset
 
 __all__ = ["Declared", "Incoming", "bring_in", "schema_of_public"]
 
@@ -32,6 +33,9 @@ class Declared:
     records: int | None = None
     classes: int | Sequence[object] | None = None
     public: bool = False
+    units: Any = None
+    unit_rows: int | None = None
+    unit: str = "unit"
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +58,17 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
     built_in = trainer is None or isinstance(trainer, DpSgdTrainer)
     if built_in and (pair := tensor_pair(data)) is not None:
         data = pair
+    if declared.units is None and declared.unit_rows is not None:
+        raise InvalidInput("'unit_rows' is for rows with 'units', whom each row belongs to; give both, or a schema.")
     if declared.schema is not None or (built_in and _is_table(data)):
         return _table(data, declared)
     if built_in and _is_arrays(data):
         return _arrays(data, declared, needed=trainer is None)
-    if built_in and not isinstance(data, Dataset):
+    if declared.units is not None:
+        raise InvalidInput(
+            "'units' is for arrays (X, y) and the built-in trainer; for other data give a dptune UnitDataset."
+        )
+    if built_in and not isinstance(data, Dataset | UnitDataset):
         raise InvalidInput(
             "'data' is the path of a CSV, Parquet or npz file, a DataFrame, a pair (X, y), a torch TensorDataset of "
             f"two tensors, or a dptune Dataset; got {type(data).__name__}. For other records give a 'trainer' "
@@ -88,6 +98,8 @@ def _table(data: Any, declared: Declared) -> Incoming:
     schema = declared.schema
     if declared.classes is not None:
         raise InvalidInput("'classes' is for arrays without a schema; declare them in the schema's target.")
+    if declared.units is not None:
+        raise InvalidInput("'units' is for arrays without a schema; name the column in the schema: unit = 'COLUMN'.")
     if isinstance(schema, str | Path):
         schema = read_schema(schema)
     elif schema is None:
@@ -118,12 +130,15 @@ def _arrays(data: Any, declared: Declared, *, needed: bool) -> Incoming:
     classes, records = declared.classes, declared.records
     if declared.public:
         classes = np.unique(np.asarray(y)).tolist() if classes is None else classes
-        records = x.shape[0] if records is None else records
     if classes is None:
         _undeclared("'classes', their number or a list of them")
-    if records is None and needed:
+    if records is None and needed and not declared.public:
         _undeclared("'records', about how many there are")
     dense = x if is_sparse(x) or not declared.public else np.asarray(x)
     name = Path(data).stem if isinstance(data, str | Path) else "data"
-    made = array_dataset(dense, y, classes or 0, name=name)
+    made: Dataset | UnitDataset = array_dataset(dense, y, classes or 0, name=name)
+    if declared.units is not None and isinstance(made, Dataset):
+        made = array_units(made, declared.units, declared.unit_rows, unit=declared.unit)
+    if declared.public and records is None:
+        records = len(made)
     return Incoming(made, None if records is None else integer("records", records, 1))

@@ -33,6 +33,9 @@ def tune(
     target: str | None = None,
     records: int | None = None,
     classes: int | Sequence[object] | None = None,
+    units: Any = None,
+    unit_rows: int | None = None,
+    unit: str = "unit",
     trainer: Trainer[Any, object] | None = None,
     space: Domain | None = None,
     runs: Runs | None = None,
@@ -55,6 +58,10 @@ def tune(
         target: the column to predict, for public tables without a schema.
         records: about how many records there are, where no schema says it; a DP-SGD trainer implies it.
         classes: for arrays, how many classes there are, or a list of them.
+        units: for arrays, whom each row belongs to, where somebody may have several: all rows of one are one record,
+            and ``records`` counts units. For tables the schema says it.
+        unit_rows: the most rows of one unit that take part; a public figure, the rest is left out.
+        unit: what the statement and the ledger call a unit: patient, user.
         trainer: trains one configuration and declares what that costs; by default a private softmax regression.
         space: what may be tried; by default the learning rate of the default trainer.
         runs: the law of the number of runs; by default geometric.
@@ -82,7 +89,8 @@ def tune(
     budget = Budget(epsilon, delta, neighbours)
     if trainer is not None and space is None:
         raise InvalidInput("A trainer of your own needs a 'space': what may be tried with it.")
-    brought = bring_in(data, Declared(schema, target, records, classes, data_is == "public"), trainer)
+    declared = Declared(schema, target, records, classes, data_is == "public", units, unit_rows, unit)
+    brought = bring_in(data, declared, trainer)
     made = trainer or _default(brought)
     advice = choose(made, space or default_space(), budget, records=brought.records, runs=runs)
     if explain is not None:
@@ -100,4 +108,4 @@ def tune(
 
 
 def _default(brought: Incoming) -> Trainer[Any, object]:
-    return default_trainer(brought.data.x.shape[1], brought.data.classes, brought.records or 0)
+    return default_trainer(brought.data.features, brought.data.classes, brought.records or 0)

@@ -31,13 +31,13 @@ class Folder:
     created: bool  # by this process
     own: bool = False  # this process made a ledger in it
 
-    def own_ledger(self, plan: Plan, dataset: str) -> Ledger:
+    def own_ledger(self, plan: Plan, dataset: str, unit: str) -> Ledger:
         """The ledger of a run that was given none: good for this plan's budget alone."""
         path = self.path / _OWN_LEDGER
         self.own = not path.exists()
         book = Ledger.create(path)
         if all(one.dataset != dataset for one in book.datasets()):  # it may be there from a start that was cut off
-            book.add(dataset, plan.budget.epsilon, plan.budget.delta, neighbours=plan.cost.neighbours)
+            book.add(dataset, plan.budget.epsilon, plan.budget.delta, unit, plan.cost.neighbours)
         return book
 
     def clean(self) -> None:

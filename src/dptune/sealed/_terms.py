@@ -128,6 +128,7 @@ class Terms:
     job: dict[str, Any] | None
     encoder: dict[str, Any] | None = None  # how rows of a table become features; public
     pickle: bool = False  # models that no safe file can hold may be pickles
+    units: dict[str, Any] | None = None  # what a record is, where it is a unit of several rows; public
 
     def describe(self) -> dict[str, Any]:
         return {**self.__dict__, "plan": self.plan.describe()}

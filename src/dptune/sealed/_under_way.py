@@ -30,6 +30,7 @@ from dptune.sealed._quiet import Quiet, silence
 from dptune.sealed._signature import Signer
 from dptune.sealed._stacks import kinds
 from dptune.sealed._terms import Terms, public_trials
+from dptune.sealed._units import RECORD, DeclaredUnits
 from dptune.sealed.loop import Beat, Loop
 from dptune.sealed.release import (
     Release,
@@ -144,6 +145,10 @@ class UnderWay:
         return Deadline.stored(self.vault.facts().get("deadline"), public_time(self.terms.release_at))
 
     @property
+    def _units(self) -> DeclaredUnits | None:
+        return None if self.terms.units is None else DeclaredUnits(**self.terms.units)
+
+    @property
     def _log(self) -> Path:
         return private_folder(self.vault.inside / "output") / "search.log"
 
@@ -158,7 +163,7 @@ class UnderWay:
     def _charge(self, signer: Signer | None) -> tuple[Receipt | None, tuple[float, float] | None, str]:
         terms = self.terms
         if terms.ledger is None or signer is None:
-            return None, None, "record"
+            return None, None, RECORD if self._units is None else self._units.unit
         book, known = Ledger(terms.ledger), self.vault.facts().get("receipt")
         purpose = purpose_of(terms.plan, signer)
         if known is not None:  # charged before it was cut off
@@ -238,6 +243,7 @@ class UnderWay:
             data_is=terms.data_is,
             seconds=self.vault.seconds() if receipt is None else None,
             encoder=terms.encoder,
+            units=self._units,
         )
 
     def _close(self, release: Release) -> Release:

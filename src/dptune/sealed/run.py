@@ -13,6 +13,7 @@ import datetime
 import re
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ from dptune.sealed._interrupt import interruptible
 from dptune.sealed._records import check_records, mark_of
 from dptune.sealed._terms import Terms, check_able, check_name, check_run, fingerprint, preflight, stored_job, terms_of
 from dptune.sealed._under_way import UnderWay, check_release
+from dptune.sealed._units import RECORD, check_relation_of_units, check_unit_in, declared_units
 from dptune.sealed.duration import AUTO, offered_time, workers_of
 from dptune.sealed.loop import Beat
 from dptune.sealed.release import (
@@ -112,10 +114,12 @@ def run(
         ['lr']
     """
     check_run(plan, trainer, seed, data_is)
+    check_relation_of_units(data, plan.budget.neighbours)
     release_at = _release_time(plan, release_at, rehearsal, executor)
     replay = "unknown" if rehearsal is None else str(load_release(Path(rehearsal)).details.get("replay", "unknown"))
     randomness = Randomness.fresh() if seed is None else Randomness.rehearsal(seed)
     preflight(plan, trainer, data)
+    units = declared_units(data, trainer)
     name = check_name(dataset or (str(data.name) if isinstance(data, Named) and data.name else "data"))
     identity = secrets.token_hex(16)
     path = Path(out) if out is not None else Path("dptune-runs") / f"{_plain(name)}-{identity[:8]}"
@@ -126,8 +130,10 @@ def run(
     ):
         book = None
         if seed is None:
-            book = folder.own_ledger(plan, name) if ledger is None else _ledger(ledger)
+            unit = RECORD if units is None else units.unit
+            book = folder.own_ledger(plan, name, unit) if ledger is None else _ledger(ledger)
             book.check_relation(name, plan.cost)  # refused before anything is written, as is an unknown data set
+            check_unit_in(book, name, data)
         mark = None if book is None else fingerprint(data, book.path)
         where = None if book is None else str(book.path.absolute())
         terms = Terms(
@@ -143,6 +149,7 @@ def run(
             job=job,
             encoder=None if encoder is None else encoder.describe(),
             pickle=pickle,
+            units=None if units is None else asdict(units),
         )
         noted = {"terms": terms.describe(), "state": "open", "generator": _generator(trainer)}
         noted["records"] = mark_of(data, randomness)

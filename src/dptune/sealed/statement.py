@@ -14,6 +14,7 @@ from typing import Any
 from dptune.accounting import Neighbours
 from dptune.ledgers import Receipt
 from dptune.methods.plan import Plan
+from dptune.sealed._units import DeclaredUnits
 
 __all__ = ["WATERMARK", "Facts", "chance_of_no_model", "no_model", "statement_markdown"]
 
@@ -66,6 +67,7 @@ class Facts:
     data_is: str
     seconds: tuple[float, int] | None = None  # of one training, and how many shared a worker; in a rehearsal alone
     encoder: dict[str, Any] | None = None  # how rows of a table become features
+    units: DeclaredUnits | None = None  # what a record is, where it is a unit of several rows
 
     @property
     def neighbours(self) -> Neighbours:
@@ -76,7 +78,7 @@ class Facts:
     def assumptions(self) -> tuple[str, ...]:
         """What the guarantee rests on: the method's sentences, one about units where they are not records, and those
         of every run."""
-        units = self.neighbours.unit_assumption(self.unit)
+        units = self.neighbours.unit_assumption(self.unit) if self.units is None else self.units.assumption
         return (*self.plan.assumptions, *(() if units is None else (units,)), *ALWAYS)
 
     @property
@@ -92,6 +94,7 @@ class Facts:
         return {
             **measured,
             **({} if self.encoder is None else {"encoder": self.encoder}),
+            **({} if self.units is None else {"unit_rows": self.units.unit_rows, "unit_column": self.units.column}),
             "params": self.params,
             "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
             "delta": self.plan.budget.delta,
@@ -214,7 +217,7 @@ def statement_markdown(facts: Facts) -> str:
         "| | |",
         "|---|---|",
         f"| Data set | {facts.dataset} |",
-        f"| Unit of privacy | one {facts.unit} |",
+        f"| Unit of privacy | {f'one {facts.unit}' if facts.units is None else facts.units.phrase} |",
         f"| Neighbouring data sets | differ by {facts.neighbours.phrase(facts.unit, 'gerund')} |",
         f"| Epsilon, delta | {_amount(facts.epsilon)}, {plan.budget.delta:g} |",
         f"| Lower certificate | {_amount(facts.epsilon_lower)} (a mechanism that this account admits really costs "

@@ -4,7 +4,7 @@ Header and schema are public and may be refused. From the first row on nothing i
 record is repaired and encoded on its own, by the schema alone (``docs/tables.md``).
 """
 
-from dptune.tables.arrays import array_dataset, read_npz
+from dptune.tables.arrays import array_dataset, array_units, read_npz
 from dptune.tables.columns import Category, Column, Ignored, Number, Target, Text
 from dptune.tables.drafting import draft, infer
 from dptune.tables.encoder import Encoder
@@ -24,6 +24,7 @@ __all__ = [
     "Target",
     "Text",
     "array_dataset",
+    "array_units",
     "draft",
     "infer",
     "read_npz",

@@ -13,7 +13,7 @@ from dptune.errors import InvalidInput
 from dptune.tables._cells import Cells
 from dptune.tables.schema import Schema
 
-__all__ = ["Batch", "check_names", "wanted_names"]
+__all__ = ["Batch", "check_names", "unit_names", "wanted_names"]
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,16 @@ class Batch:
 
 
 def wanted_names(schema: Schema, labelled: bool) -> list[str]:
-    """The columns that are read: the features, and the target where labels are wanted."""
+    """The columns that are read: the features, and for training the target and the one that says whose row it is."""
     names = [column.name for column in schema.features]
-    return [*names, schema.target.name] if labelled else names
+    if not labelled:
+        return names
+    return [*names, schema.target.name, *unit_names(schema)]
+
+
+def unit_names(schema: Schema) -> list[str]:
+    """The column that says whose row it is, where there is one and it is no feature."""
+    return [schema.unit] if schema.by_unit and all(one.name != schema.unit for one in schema.features) else []
 
 
 def check_names(names: Sequence[str], schema: Schema, where: str, labelled: bool) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from dptune._typing import AnyArray, Array, Indices
 from dptune.tables.columns import plain_text
 
-__all__ = ["Cells", "Places", "numbers", "texts"]
+__all__ = ["Cells", "Places", "keys", "numbers", "texts"]
 
 Cells = Sequence[Any] | AnyArray
 """The cells of one column: texts of a CSV file, or values of an array or a DataFrame; None for a missing one."""
@@ -52,6 +52,11 @@ def _number(value: Any) -> float:
 def texts(cells: Cells) -> list[str]:
     """The cells as texts; empty for a missing one."""
     return [_text(value) or "" for value in _values(cells)]
+
+
+def keys(cells: Cells) -> list[str | None]:
+    """The cells as keys by which rows are put together; None for a missing one, which is nobody's."""
+    return [_text(value) or None for value in _values(cells)]
 
 
 def _text(value: Any) -> str | None:

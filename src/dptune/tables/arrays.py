@@ -16,11 +16,12 @@ import numpy as np
 from dptune._typing import Indices
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
-from dptune.tables._cells import Places
+from dptune.tables._cells import Places, keys
 from dptune.tables.columns import Target, plain_text
 from dptune.tables.sources import is_sparse
+from dptune.units import UnitDataset, check_unit
 
-__all__ = ["array_dataset", "read_npz"]
+__all__ = ["array_dataset", "array_units", "read_npz"]
 
 
 def read_npz(path: str | Path) -> tuple[Any, Any]:
@@ -107,3 +108,34 @@ def array_dataset(
         raise InvalidInput(f"'y' holds labels that are none of the {len(named.classes)} declared classes.")
     rules.setdefault("unknown_label", named.unknown_label)
     return Dataset(dense, labels, len(named.classes), name, public, **rules)
+
+
+def array_units(rows: Dataset, units: Any, unit_rows: int | None, *, unit: str = "unit") -> UnitDataset:
+    """Records that are units of several rows, from rows and whom each of them belongs to.
+
+    Keys are compared as the texts that a table would hold: 7, 7.0 and "7" are the same. A row whose key is missing
+    (None, NaN, an empty text) belongs to nobody and is left out.
+
+    Args:
+        rows: The rows, one record each.
+        units: A list or an array with one key for each row.
+        unit_rows: The most rows of one unit that take part: the first ones in the order of the rows.
+        unit: What statements call a unit.
+
+    Returns:
+        The data set, whose records are units.
+
+    Raises:
+        InvalidInput: If there is not one key for each row, or ``unit_rows`` is missing or out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.tables import array_dataset, array_units
+        >>> rows = array_dataset(np.zeros((4, 2)), np.array([0, 1, 0, 1]), 2)
+        >>> len(array_units(rows, np.array([7, 7, 8, 7]), unit_rows=2, unit="patient"))
+        2
+    """
+    if isinstance(units, str | bytes) or not hasattr(units, "__len__") or getattr(units, "ndim", 1) != 1:
+        raise InvalidInput(f"'units' must be a list or an array with one key for each row; got {type(units).__name__}.")
+    cells = units if isinstance(units, np.ndarray) else units.tolist() if hasattr(units, "tolist") else list(units)
+    return UnitDataset(rows, keys(cells), check_unit(unit, unit_rows), unit)

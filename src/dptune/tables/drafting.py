@@ -15,7 +15,7 @@ import numpy as np
 
 from dptune.errors import InvalidInput
 from dptune.tables._cells import numbers, texts
-from dptune.tables.columns import Category, Column, Number, Target, Text
+from dptune.tables.columns import Category, Column, Ignored, Number, Target, Text
 from dptune.tables.schema import VERSION, CsvFormat, Schema
 from dptune.tables.schema_files import UNFILLED, column_lines, toml_key, toml_value
 from dptune.tables.sources import batches, is_frame, names_of, table_kind
@@ -32,13 +32,21 @@ _HEAD = """\
 """
 
 
-def draft(source: Any, *, target: str | None = None, from_public: Any = None, csv: CsvFormat | None = None) -> str:
+def draft(
+    source: Any,
+    *,
+    target: str | None = None,
+    unit: str | None = None,
+    from_public: Any = None,
+    csv: CsvFormat | None = None,
+) -> str:
     """The text of a schema file to be filled in, from the names of a table's columns alone.
 
     Args:
         source: The path of a CSV or Parquet file, or a DataFrame. Of a CSV file only the first line is read, of a
             Parquet file the declared types too.
         target: The name of the column to predict, if it is known.
+        unit: The name of the column that says whose row it is, where somebody may have several.
         from_public: A table of the same kind that anybody may see; ranges and values are read off it.
         csv: How the CSV file is written.
 
@@ -46,7 +54,7 @@ def draft(source: Any, *, target: str | None = None, from_public: Any = None, cs
         The text; lines that people must decide are marked with FILL IN.
 
     Raises:
-        InvalidInput: If there is no header, it has a column twice, or no column is called like the target.
+        InvalidInput: If there is no header, it has a column twice, or no column is called like the target or the unit.
 
     Example:
         >>> from pathlib import Path
@@ -59,12 +67,18 @@ def draft(source: Any, *, target: str | None = None, from_public: Any = None, cs
     names = _distinct_names(source, form)
     if target is not None and target not in names:
         raise InvalidInput(f"There is no column {target!r} to predict; the header has {', '.join(names[:20])}.")
+    if unit is not None and (unit not in names or unit == target):
+        raise InvalidInput(
+            f"There is no column {unit!r} beside the target to tell rows apart; the header has {', '.join(names[:20])}."
+        )
     known = {} if from_public is None else _observed(from_public, target, form)
     declared = _declared(source)
-    lines = [f"version = {VERSION}", f"records = 0{_FILL}about how many there are, a public figure", 'unit = "row"', ""]
+    lines = [f"version = {VERSION}", *_unit_lines(unit), ""]
     lines += ["[csv]", f"delimiter = {toml_value(form.delimiter)}"]
     for name in names:
-        if name in known:
+        if name == unit:
+            lines += column_lines(Ignored(name))
+        elif name in known:
             lines += column_lines(known[name])
         else:
             lines += ["", f"[columns.{toml_key(name)}]", *_unfilled(declared.get(name), name == target)]
@@ -101,6 +115,19 @@ def infer(source: Any, *, target: str, csv: CsvFormat | None = None) -> Schema:
     columns = _observed(source, target, form)
     records = sum(batch.size for batch in batches(source, _reading(names, form), labelled=False))
     return Schema(max(1, records), tuple(columns.values()), csv=form)
+
+
+def _unit_lines(unit: str | None) -> list[str]:
+    """How many records there are, and what one is."""
+    if unit is None:
+        return [f"records = 0{_FILL}about how many there are, a public figure", 'unit = "row"']
+    called = unit.removesuffix("_id")
+    return [
+        f"records = 0{_FILL}about how many different values {toml_value(unit)} has, a public figure",
+        f"unit = {toml_value(unit)}",
+        f"unit_rows = 0{_FILL}the most rows of one that take part; the rest is left out",
+        f"unit_name = {toml_value(called)}",
+    ]
 
 
 def _distinct_names(source: Any, form: CsvFormat) -> list[str]:

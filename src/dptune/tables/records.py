@@ -13,9 +13,11 @@ import numpy as np
 from dptune._typing import Floats, Indices
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
+from dptune.tables._cells import keys
 from dptune.tables.encoder import Encoder
 from dptune.tables.schema import Schema
 from dptune.tables.sources import batches
+from dptune.units import Grouping, UnitDataset
 
 __all__ = ["Records", "read_table"]
 
@@ -25,7 +27,8 @@ class Records:
     """A table that was read: its records, how rows are encoded, and how often something was repaired.
 
     Args:
-        data: The encoded records.
+        data: The encoded records: a :class:`~dptune.data.Dataset`, or a :class:`~dptune.units.UnitDataset` where the
+            schema's unit is not a row.
         encoder: What encoded them; public.
         repairs: How many cells were repaired, by column, and how many lines were no rows. Private, for the vault.
 
@@ -38,7 +41,7 @@ class Records:
         (array([0.25, 1.  ], dtype=float32), array([1, 0]))
     """
 
-    data: Dataset
+    data: Any
     encoder: Encoder
     repairs: Mapping[str, int] = field(repr=False)
 
@@ -71,15 +74,24 @@ def read_table(source: Any, schema: Schema, *, name: str | None = None, public: 
     encoder, repairs = Encoder(schema), Counter[str]()
     features: list[Floats] = []
     labels: list[Indices] = []
+    grouping = Grouping(schema.unit_rows) if schema.unit_rows is not None else None
     for batch in batches(source, schema, labelled=True):
-        features.append(encoder.features(batch, repairs))
-        labels.append(encoder.labels(batch, repairs))
+        x, y = encoder.features(batch, repairs), encoder.labels(batch, repairs)
+        if grouping is not None:  # rows of nobody, and those beyond the first few of their unit, are let go at once
+            kept = grouping.keep(keys(batch.cells[schema.unit]))
+            x, y = x[kept], y[kept]
+        features.append(x)
+        labels.append(y)
         repairs["malformed rows"] += batch.malformed
     if not features:
         raise InvalidInput(f"{_called(source)} holds no rows.")
     title = name or (Path(source).stem if isinstance(source, str | Path) else "data")
     x, y = _joined(features), np.concatenate(labels)
-    data = Dataset(x, y, len(schema.target.classes), title, public, feature_range=(-1.0, 1.0))
+    rows = Dataset(x, y, len(schema.target.classes), title, public, feature_range=(-1.0, 1.0))
+    if grouping is None:
+        return Records(rows, encoder, dict(repairs))
+    repairs += Counter({"rows of nobody": grouping.nobodys, "rows beyond unit_rows": grouping.beyond})
+    data = UnitDataset(rows, grouping.numbers(), schema.unit_rows or 0, schema.unit_called, schema.unit)
     return Records(data, encoder, dict(repairs))
 
 

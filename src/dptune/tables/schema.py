@@ -15,6 +15,7 @@ from dptune import _validate
 from dptune._codec import from_json, to_values
 from dptune.errors import InvalidInput
 from dptune.tables.columns import Column, Ignored, Target
+from dptune.units import check_unit
 
 __all__ = ["ROW", "VERSION", "CsvFormat", "Schema"]
 
@@ -62,18 +63,25 @@ class Schema:
     Args:
         records: About how many records there are. Decided, never counted.
         columns: Every column of the file, exactly one of them the target.
-        unit: What one unit of the guarantee is; "row" is the only one so far.
+        unit: What one unit of the guarantee is: "row", or the column that says whose row it is. All rows with the same
+            value in it are one record then, and ``records`` counts units.
         csv: How a CSV file is written.
         version: The version of this form.
+        unit_rows: The most rows of one unit that take part, where a unit is not a row; more are left out.
+        unit_name: What statements call a unit; None: the name of its column, without "_id" at the end.
 
     Raises:
-        InvalidInput: If there is no target or more than one, a column twice, no feature, or a unit other than a row.
+        InvalidInput: If there is no target or more than one, a column twice, no feature, or the unit is no column or
+            lacks its number of rows.
 
     Example:
-        >>> from dptune.tables import Number, Schema, Target
+        >>> from dptune.tables import Ignored, Number, Schema, Target
         >>> schema = Schema(1000, (Number("age", 0, 100), Target("ill", ("no", "yes"))))
         >>> schema.width, schema.target.classes
         (1, ('no', 'yes'))
+        >>> columns = (Ignored("patient_id"), Number("age", 0, 100), Target("ill", ("no", "yes")))
+        >>> Schema(1000, columns, unit="patient_id", unit_rows=5).unit_called
+        'patient'
     """
 
     records: int
@@ -81,6 +89,8 @@ class Schema:
     unit: str = ROW
     csv: CsvFormat = CsvFormat()
     version: int = VERSION
+    unit_rows: int | None = None
+    unit_name: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
@@ -96,11 +106,31 @@ class Schema:
         self._check_roles()
 
     def _check_unit(self) -> None:
-        if self.unit != ROW:
+        if self.unit == ROW:
+            for field, value in (("unit_rows", self.unit_rows), ("unit_name", self.unit_name)):
+                if value is not None:
+                    raise InvalidInput(
+                        f"{field} = {value!r} is for units of several rows; name their column, unit = 'COLUMN', too."
+                    )
+            return
+        found = next((column for column in self.columns if column.name == self.unit), None)
+        if found is None or isinstance(found, Target):
+            what = "is the target" if found else "is no column of the schema"
             raise InvalidInput(
-                f"unit = {self.unit!r}: grouping rows by a unit is not supported yet. Give a table with one row for "
-                "each, or keep unit = 'row' and state the most rows of one (most_records in a job's [budget])."
+                f"unit = {self.unit!r} {what}; name the column that says whose row it is (declare it with kind = "
+                "'ignore' if nothing is learnt from it), or write unit = 'row'."
             )
+        check_unit(self.unit_called, self.unit_rows)
+
+    @property
+    def by_unit(self) -> bool:
+        """Whether a record is a unit of several rows."""
+        return self.unit != ROW
+
+    @property
+    def unit_called(self) -> str:
+        """What statements call a unit."""
+        return self.unit.removesuffix("_id") if self.unit_name is None else self.unit_name
 
     def _check_roles(self) -> None:
         targets = [column.name for column in self.columns if isinstance(column, Target)]

@@ -22,7 +22,7 @@ __all__ = ["UNFILLED", "column_lines", "read_schema", "schema_from_toml", "schem
 
 UNFILLED = "?"
 _MOST_BYTES = 4_000_000
-_TOP = ("version", "records", "unit", "csv", "columns")
+_TOP = ("version", "records", "unit", "unit_rows", "unit_name", "csv", "columns")
 _CSV = ("delimiter", "header", "encoding")
 _FIELDS: dict[str, tuple[str, ...]] = {
     "number": ("range", "missing", "scale"),
@@ -117,7 +117,14 @@ def schema_from_toml(text: str) -> Schema:
     if not isinstance(described, Mapping) or not described:
         raise InvalidInput("the schema has no columns; declare each as [columns.NAME] with its kind.")
     columns = tuple(_column(name, fields) for name, fields in described.items())
-    return Schema(values["records"], columns, values.get("unit", ROW), _csv(values.get("csv", {})))
+    return Schema(
+        values["records"],
+        columns,
+        values.get("unit", ROW),
+        _csv(values.get("csv", {})),
+        unit_rows=values.get("unit_rows") or None,
+        unit_name=values.get("unit_name"),
+    )
 
 
 def _csv(fields: object) -> CsvFormat:
@@ -206,11 +213,18 @@ def schema_to_toml(schema: Schema) -> str:
         f"version = {schema.version}",
         f"records = {schema.records}",
         f"unit = {toml_value(schema.unit)}",
+        *_unit_lines(schema),
         "",
         "[csv]",
     ]
     head += [f"{field} = {toml_value(getattr(schema.csv, field))}" for field in _CSV]
     return "\n".join([*head, *(line for column in schema.columns for line in column_lines(column))]) + "\n"
+
+
+def _unit_lines(schema: Schema) -> list[str]:
+    """The fields of units that are not rows."""
+    given = {"unit_rows": schema.unit_rows, "unit_name": schema.unit_name}
+    return [f"{field} = {toml_value(value)}" for field, value in given.items() if value is not None]
 
 
 def column_lines(column: Column) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from dptune._typing import AnyArray
 from dptune.errors import InvalidInput
-from dptune.tables._batches import Batch, check_names, wanted_names
+from dptune.tables._batches import Batch, check_names, unit_names, wanted_names
 from dptune.tables._cells import Cells
 from dptune.tables.csv_files import csv_batches, csv_names
 from dptune.tables.schema import CsvFormat, Schema
@@ -120,13 +120,24 @@ def _frame_batches(frame: Any, schema: Schema, labelled: bool, given: Cells | No
     """A DataFrame, by its names; ``given`` is a target that stands beside it."""
     names = [str(name) for name in frame.columns]
     check_names(names, schema, "The DataFrame", labelled)
-    columns = [(name, names.index(name)) for name in wanted_names(schema, labelled)]
+    wanted = wanted_names(schema, labelled)
+    if given is not None:
+        wanted += unit_names(schema)
+        _check_unit(names, schema, "The DataFrame")
+    columns = [(name, names.index(name)) for name in wanted]
     for start in range(0, len(frame), _ROWS):
         part = frame.iloc[start : start + _ROWS]
         cells: dict[str, Cells] = {name: _series(part.iloc[:, place]) for name, place in columns}
         if given is not None:
             cells[schema.target.name] = given[start : start + _ROWS]
         yield Batch(len(part), cells)
+
+
+def _check_unit(names: list[str], schema: Schema, where: str) -> None:
+    if schema.by_unit and schema.unit not in names:
+        raise InvalidInput(
+            f"{where} has no column {schema.unit!r}, the unit of the schema: nobody could tell whose row is whose."
+        )
 
 
 def _series(series: Any) -> Cells:
@@ -159,6 +170,8 @@ def _pair_batches(source: Any, schema: Schema) -> Iterator[Batch]:
 def _row_batches(x: Any, y: Cells | None, schema: Schema) -> Iterator[Batch]:
     """Rows whose cells are the schema's features in order: an array, or a list of lists or of mappings."""
     names = [column.name for column in schema.features]
+    if y is not None:
+        _check_unit(names, schema, "An array of features")
     rows = x.tocsr() if is_sparse(x) else x
     if not isinstance(rows, list):
         _check_array(rows, len(names))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +17,14 @@ from dptune import _validate
 from dptune._typing import Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
+from dptune.training._engine import CLIP_NORMS, Engine, ReleasesModules, SumsOnLattice
 from dptune.training._layers import on_lines
 from dptune.training.benchmark_data import Dataset
 from dptune.training.noise import FastNoise, Noise, NoiseStack, SecureNoise
 from dptune.training.optimizers import Constant, Optimizer, Schedule, Sgd
 from dptune.training.sampling import PoissonSampler
+from dptune.training.unit_sums import UnitSums
+from dptune.units import UnitDataset
 
 __all__ = ["CLIP_NORMS", "Engine", "ReleasesModules", "Settings", "SumsOnLattice", "descend"]
 
@@ -30,57 +33,6 @@ __all__ = ["CLIP_NORMS", "Engine", "ReleasesModules", "Settings", "SumsOnLattice
 _LEAST_SECURE = 2.0**-10
 # How much of the clip norm the lattice of secure noise must leave.
 _LEAST_LEFT = 2.0**-10
-# Clip norms for which no product of a secure sum overflows or vanishes (docs/theorems/exact_sums.md). Far below them
-# squares of what is clipped vanish in single precision, and one record moved a sum by up to 2.8 clip norms.
-CLIP_NORMS = (2.0**-40, 2.0**40)
-
-
-class Engine(Protocol):
-    """Computes clipped gradient sums; knows nothing of sampling, noise or optimisers.
-
-    The guarantee rests on what an implementer does here. The sum of a batch is the sum of shares, and a record's share
-    depends on that record and the parameters alone, with a norm of at most the clip norm, also for records that
-    overflow (their share is zero). Nothing may depend on the number of records, no warning and no error on one of them.
-    An engine keeps the arrays it is bound to, writes to ``out`` only, and need not be thread-safe.
-    """
-
-    dimension: int
-    dtype: type[np.floating[Any]]
-    together: int  # how many candidates are best computed at once
-
-    def start(self, key: Randomness) -> Floats:
-        """Initial parameters as one flat vector."""
-
-    def bind(self, data: Dataset) -> None:
-        """Take the records that later calls refer to by index."""
-
-    def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
-        """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
-
-    def logits(self, parameters: Floats, x: Floats) -> Floats:
-        """Outputs on the rows of ``x``; those of one row do not depend on the others, down to the last bit."""
-
-
-@runtime_checkable
-class SumsOnLattice(Protocol):
-    """An engine whose sums of whole lattice steps are exact, which secure runs prefer."""
-
-    def lattice_sums(
-        self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
-    ) -> bool:
-        """Write into ``out[s]`` the exact sum over ``batches[s]`` of shares, each rounded to ``lattices[s]``.
-
-        A share is as in ``clipped_sums``, and a lattice of zero asks for no rounding. Returns False if the engine
-        cannot do it here; what it wrote into ``out`` is then not used.
-        """
-
-
-@runtime_checkable
-class ReleasesModules(Protocol):
-    """An engine that trains users' own modules and gives them back."""
-
-    def release(self, parameters: Floats) -> Any:
-        """A module with these parameters that has seen no record."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +117,7 @@ class Settings:
 
 def descend(
     engine: Engine,
-    data: Dataset,
+    data: Dataset | UnitDataset,
     settings: Sequence[Settings],
     keys: Sequence[Randomness],
     start: Sequence[Floats] | None = None,
@@ -174,9 +126,10 @@ def descend(
     """Train one candidate for each pair of settings and key by DP-SGD.
 
     The candidates share the number of steps, the optimiser, the schedule and ``secure``; everything else may differ.
+    Where records are units of several rows, batches are drawn and gradients clipped by unit.
 
     Args:
-        engine: What computes clipped sums, of the model to train.
+        engine: What computes clipped sums, of the model to train; in double precision where records are units.
         data: The private records.
         settings: One run for each candidate.
         keys: The randomness of each candidate; all different.
@@ -204,12 +157,22 @@ def descend(
         raise InvalidInput(
             f"Every candidate needs its own part of the records, if 'parts' are given; got {len(parts)}."
         )
-    engine.bind(data)
+    engine = _bound(engine, data)
     starts = [engine.start(key) for key in keys] if start is None else [np.array(s) for s in start]
     own = [None] * len(keys) if parts is None else parts
     runs = [_Run(*one) for one in zip(settings, keys, starts, own, strict=True)]
     groups = [runs[i : i + engine.together] for i in range(0, len(runs), engine.together)]
     return [flat for group in groups for flat in _descend(engine, len(data), group)]
+
+
+def _bound(engine: Engine, data: Dataset | UnitDataset) -> Engine:
+    """An engine whose records are those of the data, be they rows or units of several rows."""
+    if isinstance(data, UnitDataset):
+        by_unit = UnitSums(engine)
+        by_unit.bind(data)
+        return by_unit
+    engine.bind(data)
+    return engine
 
 
 @dataclass(frozen=True)

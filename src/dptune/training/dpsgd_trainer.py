@@ -29,6 +29,7 @@ from dptune.training.holdout import Holdout
 from dptune.training.models import Cnn, Mlp
 from dptune.training.noise import generator_of
 from dptune.training.trained_model import TrainedModel, parameters_of
+from dptune.units import UnitDataset
 
 __all__ = ["DpSgdTrainer"]
 
@@ -86,6 +87,8 @@ class DpSgdTrainer:
                 "Give either 'validation' (a data set you declare public) or 'holdout' (private records, "
                 "whose score is noised and charged), not both: a run has one score."
             )
+        if isinstance(self.validation, UnitDataset):
+            raise InvalidInput("'validation' is public, so each row is judged for itself; give the units' '.rows'.")
         if not isinstance(self.model, Mlp | Cnn) and (is_module(self.model) or not callable(self.model)):
             raise InvalidInput(
                 f"'model' must be a description (softmax, Mlp, Cnn) or a function of the parameters that makes a torch "
@@ -102,6 +105,11 @@ class DpSgdTrainer:
     def module_factory(self) -> Callable[[Params], Any] | None:
         """What makes the modules, where the model is a function of the parameters."""
         return None if isinstance(self.model, Mlp | Cnn) else self.model
+
+    @property
+    def honours_units(self) -> bool:
+        """Units of several rows are one record each: drawn together, and clipped as a whole."""
+        return True
 
     @property
     def declared_records(self) -> int:
@@ -154,22 +162,23 @@ class DpSgdTrainer:
         """
         settings = self.resolve(params)
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params, Randomness.fresh())
-        engine = engine_for(model, double=settings.secure, engine=self.engine)
-        if not isinstance(data, Dataset):
+        units = isinstance(data, UnitDataset)
+        engine = engine_for(model, double=settings.secure or units, engine=self.engine)
+        if not isinstance(data, Dataset | UnitDataset):
             raise InvalidInput(
                 f"DP-SGD trains on a dptune Dataset; got {type(data).__name__}. Make one of arrays: "
                 "dptune.Dataset(x, y, classes=...), with the number of classes that is public."
             )
-        features = data.x.shape[1]
+        features = data.features
         if self.validation is not None and self.validation.x.shape[1] != features:
             raise InvalidInput(
                 f"Records have {features} features but those of 'validation' {self.validation.x.shape[1]}. Prepare "
                 "both in the same way."
             )
-        blank = _blank(features, data.classes)
+        blank = data.blank() if isinstance(data, UnitDataset) else _blank(features, data.classes)
         descend(engine, blank, [dataclasses.replace(settings, steps=1, sampling_rate=1.0)], [Randomness.fresh()])
 
-    def fit(self, params: Params, data: Dataset, rng: Rng, *, start: Floats | None = None) -> Fitted[Any]:
+    def fit(self, params: Params, data: Dataset | UnitDataset, rng: Rng, *, start: Floats | None = None) -> Fitted[Any]:
         """Train once and score.
 
         Args:
@@ -184,7 +193,7 @@ class DpSgdTrainer:
         starts = None if start is None else [start]
         return self.fit_many([params], data, [rng], starts=starts)[0]
 
-    def fit_from(self, params: Params, data: Dataset, rng: Rng, start: Any) -> Fitted[Any]:
+    def fit_from(self, params: Params, data: Dataset | UnitDataset, rng: Rng, start: Any) -> Fitted[Any]:
         """Train once from a model that an earlier run returned (warm start).
 
         Args:
@@ -204,7 +213,7 @@ class DpSgdTrainer:
     def fit_many(
         self,
         params: Sequence[Params],
-        data: Dataset,
+        data: Dataset | UnitDataset,
         rngs: Sequence[Rng],
         *,
         starts: Sequence[Floats] | None = None,
@@ -268,14 +277,15 @@ class DpSgdTrainer:
         params: Sequence[Params],
         settings: Sequence[Settings],
         keys: Sequence[Randomness],
-        data: Dataset,
+        data: Dataset | UnitDataset,
         starts: Sequence[Floats] | None,
     ) -> list[Fitted[Any]]:
+        units = isinstance(data, UnitDataset)  # their rows' gradients are summed before they are clipped
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params[0], keys[0])
-        engine = engine_for(model, double=all(one.secure for one in settings), engine=self.engine)
+        engine = engine_for(model, double=units or all(one.secure for one in settings), engine=self.engine)
         if self.holdout is None:
             trained = descend(engine, data, settings, keys, starts)
-            held: list[Dataset | None] = [None] * len(keys)
+            held: list[Dataset | UnitDataset | None] = [None] * len(keys)
         else:  # every candidate tosses its own coins
             places = [self.holdout.places(len(data), key) for key in keys]
             trained = descend(engine, data, settings, keys, starts, [kept for kept, _ in places])
@@ -291,7 +301,7 @@ class DpSgdTrainer:
         assert isinstance(engine, ReleasesModules)  # no other engine takes modules
         return engine.release(flat)
 
-    def _score(self, engine: Engine, flat: Floats, held: Dataset | None, key: Randomness) -> float:
+    def _score(self, engine: Engine, flat: Floats, held: Dataset | UnitDataset | None, key: Randomness) -> float:
         if held is not None and self.holdout is not None:  # private records: none may decide another's verdict
             return self.holdout.score(int(correct(self._wrap(engine, flat), held)), key)
         if self.validation is None:

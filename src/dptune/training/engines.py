@@ -22,7 +22,7 @@ def engine_for(model: Any, *, double: bool = False, engine: str = "auto") -> Eng
 
     Args:
         model: A description (``Mlp``, ``Cnn``), or a ``torch.nn.Module``.
-        double: Whether to compute in double precision, as secure noise needs it.
+        double: Whether to compute in double precision, as secure noise and units of several rows need it.
         engine: "auto", or the engine by name: "numpy", "torch", "fused".
 
     Returns:

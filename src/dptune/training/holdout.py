@@ -7,6 +7,7 @@ one. An unnoised count must never leave a training.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,8 +17,11 @@ from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training.noise import SecureNoise
+from dptune.units import UnitDataset
 
 __all__ = ["Holdout"]
+
+RecordsT = TypeVar("RecordsT", Dataset, UnitDataset)
 
 # A count is a whole number: it must be a point of the noise's lattice, or rounding would move it by more than a record.
 _MOST_COUNT_NOISE = 2.0**20
@@ -82,7 +86,7 @@ class Holdout:
         held = key.child("holdout").generator().random(records) < self.fraction
         return np.flatnonzero(~held), np.flatnonzero(held)
 
-    def split(self, data: Dataset, key: Randomness) -> tuple[Dataset, Dataset]:
+    def split(self, data: RecordsT, key: Randomness) -> tuple[RecordsT, RecordsT]:
         """The records of one run, split.
 
         Args:
