@@ -109,8 +109,9 @@ class UnderWay:
         if self.terms.ledger is None:
             self.vault.remember(refusal=reason)
             return
+        said = f"{reason:.500}".rstrip(". ")
         raise InvalidInput(
-            f"A training on blank records of this type failed, and so would every training of this run: {reason:.500} "
+            f"A training on blank records of this type failed, and so would every training of this run: {said}. "
             "Rehearse it on public or synthetic data to see more."
         )
 
