@@ -3,8 +3,8 @@
 Prints how often files call each other, the pairs that call each other back and forth, and every call that goes uphill:
 into a room that the drawing of ``docs/architecture.md`` has above the caller's. Going uphill is possible through a
 value alone (a function or an object that was handed down), because no file imports a room above its own; such calls
-are allowed to those in ``HANDED_DOWN``, each with its reason. What an object calls on itself, in a base class of another
-file, stays inside of the object and is no call between files.
+are allowed to those in ``HANDED_DOWN``, each with its reason. What an object calls on itself, in a base class of
+another file, stays inside of the object and is no call between files.
 
     python benchmarks/walk.py [--calls]
 """

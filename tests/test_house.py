@@ -166,3 +166,46 @@ def test_names_of_files_in_the_sources_are_those_of_files() -> None:
     found = {(file, name) for file, text in texts.items() for name in named.findall(text)}
     assert len(found) > 100
     assert sorted((file, name) for file, name in found if not (ROOT / name).exists()) == []
+
+
+# One dialect of errors.
+
+_ERRORS = {
+    "InvalidInput",
+    "BudgetExceeded",
+    "Corrupt",
+    "Stopped",
+    "NotComparable",
+    "ProtocolError",
+    "Refused",
+    "Aborted",
+}
+_AFTER_A_FILE_NAME = ("tables/schema_files.py",)  # "FILE: the schema has no version; ..."
+
+
+def _text(node: ast.expr) -> str | None:
+    """What is written of a message; a formatted value is a question mark."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(one.value) if isinstance(one, ast.Constant) else "?" for one in node.values)
+    return None
+
+
+def test_errors_are_sentences_of_one_line() -> None:
+    found = 0
+    for file, text in _sources().items():
+        if "audit/targets" in file:
+            continue  # code under attack
+        for node in ast.walk(ast.parse(text)):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ERRORS):
+                continue
+            said = _text(node.args[0]) if node.args else None
+            if not said:
+                continue
+            found += 1
+            where = f"{file}:{node.lineno} {said}"
+            assert not said[0].islower() or file.endswith(_AFTER_A_FILE_NAME), where
+            assert said.rstrip().endswith((".", "?")), where
+            assert "\n" not in said, where
+    assert found > 400

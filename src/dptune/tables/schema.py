@@ -98,7 +98,7 @@ class Schema:
     def _check_unit(self) -> None:
         if self.unit != ROW:
             raise InvalidInput(
-                f"unit = {self.unit!r}: grouping rows by a unit is not supported yet. Give a table with one row for "
+                f"'unit' is {self.unit!r}: grouping rows by a unit is not supported yet. Give a table with one row for "
                 "each, or keep unit = 'row' and state the most rows of one (most_records in a job's [budget])."
             )
 
