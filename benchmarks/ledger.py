@@ -53,7 +53,7 @@ def bodies(entries: int, datasets: int, costs: int) -> list[dict[str, Any]]:
                 "charge": f"{number:032x}",
                 "costs": [cost.describe()],
                 "curve": to_values(curve),
-                "spent": spent[name].describe(),
+                "spent": to_values(spent[name]),
                 "rule": "renyi",
                 "fingerprint": f"{number % datasets:064x}",
                 "epsilon": cost.epsilon(DELTA),
