@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dptune._codec import to_values
 from dptune.accounting import Gdp
 from dptune.accounting.filter import Filter
 from dptune.ledgers import Ledger
@@ -38,7 +39,7 @@ def bodies(entries: int, datasets: int, costs: int) -> list[dict[str, Any]]:
     names = [f"hospital-{k}" for k in range(datasets)]
     found: list[dict[str, Any]] = [{"kind": "ledger", "version": 2, "id": "0" * 32, "time": TIME}]
     found += [
-        {"kind": "dataset", "dataset": n, "unit": "patient", "filter": rule.describe(), "time": TIME} for n in names
+        {"kind": "dataset", "dataset": n, "unit": "patient", "filter": to_values(rule), "time": TIME} for n in names
     ]
     spent = dict.fromkeys(names, rule.nothing)
     for number in range(entries - len(found)):
@@ -51,8 +52,8 @@ def bodies(entries: int, datasets: int, costs: int) -> list[dict[str, Any]]:
                 "dataset": name,
                 "charge": f"{number:032x}",
                 "costs": [cost.describe()],
-                "curve": curve.describe(),
-                "spent": spent[name].describe(),
+                "curve": to_values(curve),
+                "spent": to_values(spent[name]),
                 "rule": "renyi",
                 "fingerprint": f"{number % datasets:064x}",
                 "epsilon": cost.epsilon(DELTA),

@@ -3,8 +3,8 @@
 Prints how often files call each other, the pairs that call each other back and forth, and every call that goes uphill:
 into a room that the drawing of ``docs/architecture.md`` has above the caller's. Going uphill is possible through a
 value alone (a function or an object that was handed down), because no file imports a room above its own; such calls
-are listed by name in ``HANDED_DOWN``, each with its reason. What an object calls on itself, in a base class of another
-file, stays inside of the object and is no call between files.
+are allowed to those in ``HANDED_DOWN``, each with its reason. What an object calls on itself, in a base class of
+another file, stays inside of the object and is no call between files.
 
     python benchmarks/walk.py [--calls]
 """
@@ -28,8 +28,6 @@ from unittest import mock
 
 import dptune
 from dptune import cli
-from dptune.executors import Result, Session, Task, Work
-from dptune.executors._worker import _train
 
 SOURCE = Path(str(dptune.__file__)).parent
 
@@ -65,12 +63,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 ROOMS: dict[str, str] = {}
 """Files that belong to another room than the folder that they are in."""
 
-_FAMILY = "a family of values registered how it is written and read"
-HANDED_DOWN: dict[tuple[str, str], str] = {
-    ("_codec.py", "accounting/cost.py"): _FAMILY,
-    ("_codec.py", "methods/parts.py"): _FAMILY,
+HANDED_DOWN: dict[str, str] = {
+    "_codec.py": "a value is written by its attributes and read by its constructor",
 }
-"""Calls that may go uphill: (caller, callee) and why."""
+"""Who may call uphill, and why."""
 
 PLANNING = ("calibrated", "plan", "plan_from_json")
 """Functions of methods and planner that are passed through when a run is planned."""
@@ -156,35 +152,6 @@ def _same_object(caller: FrameType, callee: FrameType) -> bool:
     return one is not None and one is other
 
 
-@dataclass
-class _Session:
-    """What a worker does, in this process."""
-
-    work: Work
-    slots: int = 1
-    results: list[Result] = field(default_factory=list)
-
-    def submit(self, *tasks: Task) -> None:
-        self.results += _train(self.work.trainer, self.work.data, self.work.secret, tasks)
-
-    def wait(self, seconds: float) -> Result | None:
-        del seconds
-        return self.results.pop(0)
-
-    def close(self) -> None:
-        self.results.clear()
-
-
-@dataclass(frozen=True)
-class InProcess:
-    """An executor without workers: one process, one walk."""
-
-    name: str = "in-process"
-
-    def open(self, work: Work) -> Session:
-        return _Session(work)
-
-
 JOB = """
 [data]
 name = "digits"
@@ -206,13 +173,16 @@ delta = 1e-4
 
 def walk_of_tune() -> Walk:
     """Run ``dptune tune`` on a small job with random stopping, and record it."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from tests.sealed.toy import Inline  # noqa: PLC0415 - found only from the repository's root
+
     walk = Walk()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         job = Path(folder) / "job.toml"
         job.write_text(JOB, encoding="utf-8")
         arguments = ["tune", str(job), "--out", str(Path(folder) / "run"), "--json"]
         importlib.import_module("dptune.cli.tune")  # imports are no part of the walk
-        with mock.patch("dptune.cli.tune.make_executor", return_value=InProcess()), walk.recording():
+        with mock.patch("dptune.cli.tune.make_executor", return_value=Inline()), walk.recording():
             code = cli.main(arguments)
     if code != 0:
         raise RuntimeError(f"dptune tune ended with exit code {code}.")
@@ -229,7 +199,7 @@ def main(show_calls: bool) -> None:
     for title, pairs in (("back and forth", walk.back_and_forth), ("uphill", walk.uphill)):
         print(f"{title}: {len(pairs)} pairs of files")
         for pair in pairs:
-            reason = HANDED_DOWN.get(pair, "") if title == "uphill" else ""
+            reason = HANDED_DOWN.get(pair[0], "") if title == "uphill" else ""
             there, back = (", ".join(sorted(walk.functions.get(way, ()))) for way in (pair, pair[::-1]))
             print(f"  {pair[0]} -> {pair[1]} ({there}){f', back ({back})' if back else ''}{reason and f': {reason}'}")
     print("planning:", ", ".join(f"{name} {count}" for name, count in sorted(walk.planned.items())))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tomllib
@@ -102,3 +104,108 @@ def test_a_room_that_is_not_drawn_is_found(copy: Path) -> None:
 )
 def test_who_owns_a_module(module: str, package: str | None) -> None:
     assert owner(module) == package
+
+
+# Small pieces.
+
+_REASON = re.compile(r"stays? (?:together|in one file)|(?:file|class) is (?:long(?:er)?|one file)")
+
+
+def _sources() -> dict[str, str]:
+    files = sorted((ROOT / "src" / "dptune").rglob("*.py"))
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
+
+
+def _function_lengths() -> dict[str, int]:
+    """Lines of every function, what its docstring takes apart: it explains, and is as long as that needs."""
+    found = {}
+    for file, text in _sources().items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = node.body[0]
+                said = (first.end_lineno or 0) - first.lineno + 1 if ast.get_docstring(node) is not None else 0
+                found[f"{file}:{node.lineno} {node.name}"] = (node.end_lineno or 0) - node.lineno + 1 - said
+    return found
+
+
+def test_functions_are_short() -> None:
+    lengths = _function_lengths()
+    assert {name: lines for name, lines in lengths.items() if lines >= 60} == {}
+    assert statistics.median(lengths.values()) <= 6
+
+
+def test_a_long_file_says_why() -> None:
+    long = {file: ast.get_docstring(ast.parse(text)) for file, text in _sources().items() if text.count("\n") > 300}
+    assert [file for file, head in long.items() if not _REASON.search(" ".join((head or "").split()))] == []
+
+
+# What the house has instead: protocols, fields, one codec, one registry.
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        r"trainer: Any\b",
+        r"getattr\(trainer\b",
+        r"\bsettings\[",
+        r"\bextra: (?:dict|Mapping)",
+        r"def with_runs\b",
+        r"def utility_bound\b",
+        r"def (?:_from_fields|part_from_json|curve_from_json|filter_from_json)\b",
+    ],
+)
+def test_what_was_replaced_is_gone(gone: str) -> None:
+    assert [file for file, text in _sources().items() if re.search(gone, text)] == []
+
+
+def test_names_of_files_in_the_sources_are_those_of_files() -> None:
+    """A docstring that sends its reader to a page or a file that does not exist has sent them nowhere."""
+    named = re.compile(r"(?<![\w/.-])((?:docs|src|tests|benchmarks|examples)/[\w./-]+\.(?:md|py|c|h|toml))\b")
+    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "benchmarks").glob("*.py")]
+    texts = _sources() | {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in pages}
+    found = {(file, name) for file, text in texts.items() for name in named.findall(text)}
+    assert len(found) > 100
+    assert sorted((file, name) for file, name in found if not (ROOT / name).exists()) == []
+
+
+# One dialect of errors.
+
+_ERRORS = {
+    "InvalidInput",
+    "BudgetExceeded",
+    "Corrupt",
+    "Stopped",
+    "NotComparable",
+    "ProtocolError",
+    "Refused",
+    "Aborted",
+}
+_AFTER_A_FILE_NAME = ("tables/schema_files.py",)  # "FILE: the schema has no version; ..."
+
+
+def _text(node: ast.expr) -> str | None:
+    """What is written of a message; a formatted value is a question mark."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(one.value) if isinstance(one, ast.Constant) else "?" for one in node.values)
+    return None
+
+
+def test_errors_are_sentences_of_one_line() -> None:
+    found = 0
+    for file, text in _sources().items():
+        if "audit/targets" in file:
+            continue  # code under attack
+        for node in ast.walk(ast.parse(text)):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ERRORS):
+                continue
+            said = _text(node.args[0]) if node.args else None
+            if not said:
+                continue
+            found += 1
+            where = f"{file}:{node.lineno} {said}"
+            assert not said[0].islower() or file.endswith(_AFTER_A_FILE_NAME), where
+            assert said.rstrip().endswith((".", "?")), where
+            assert "\n" not in said, where
+    assert found > 400

@@ -85,6 +85,7 @@ for rows, columns in ((1, 1), (3, 5), (9, 2), (40, 40)):
     for step, planes in ((_programme.upper, 9), (_programme.lower, 2)):
         gains, losses = chance.random((planes, rows, columns)), chance.random(2 * _programme.LANES)
         step(rows, columns, gains, losses, np.zeros((2, columns + 1, _programme.LANES)))
+_programme.smooth(0.25, chance.random(13))
 assert called == every, every - called
 print("walked through", len(every))
 """

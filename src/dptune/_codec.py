@@ -33,11 +33,7 @@ _NAME = "dptune name"
 
 
 def stored_as(parameter: str) -> Any:
-    """The metadata of a dataclass's field whose parameter of the constructor has another name, as JSON has.
-
-    Args:
-        parameter: the name in the constructor and in JSON.
-    """
+    """The metadata of a dataclass's field that the constructor, and so JSON, calls by another name."""
     return {_NAME: parameter}
 
 
@@ -288,7 +284,7 @@ def _is_union(kind: Any) -> bool:
 
 
 def _is_scalar_union(kind: Any) -> bool:
-    return _is_union(kind) and all(part in (str, int, float, bool, types.NoneType) for part in typing.get_args(kind))
+    return _is_union(kind) and set(typing.get_args(kind)) <= {str, int, float, bool, types.NoneType}
 
 
 def _scalar(value: Any, kind: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from dptune._codec import from_json
+from dptune._codec import from_json, to_values
 from dptune.accounting import ADDED_OR_REMOVED, Cost, DpSgd, Gdp, Geometric, Neighbours, PureDp, disjoint, select
 from dptune.accounting.filter import ORDERS, Curve, Filter, renyi_curve
 from dptune.accounting.profiles import ProfilePair, TableProfile
@@ -184,7 +184,7 @@ def test_the_adaptive_worst_case_is_simulated() -> None:
 
 def test_a_filter_goes_through_json() -> None:
     rule = Filter.of(3.0, 1e-5)
-    assert from_json(rule.describe(), Filter, "a filter") == rule
+    assert from_json(to_values(rule), Filter, "a filter") == rule
     assert math.fsum(rule.weights) <= 1.0
 
 

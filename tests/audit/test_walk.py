@@ -100,8 +100,8 @@ def test_the_smallest_and_the_largest_clip_norm_are_dealt() -> None:
 
 
 def test_all_methods_with_private_scores_are_dealt() -> None:
-    unpaid = {"naive", "non-private-optimum", "random-guess"}  # give no guarantee, or use no score
-    dealt = {one.method for one in map(_walk_judging.planned, _walk_judging.METHODS)}
+    unpaid = {"non-private-optimum", "random-guess"}  # gives no guarantee; uses no score
+    dealt = {one.method for one in map(_walk_judging.planned, _walk_judging.methods())}
     ours = {name for name, kind in registry._PLANS.items() if kind.__module__.startswith("dptune.")}  # no test's toys
     assert dealt == ours - unpaid
 

@@ -13,6 +13,7 @@ import pytest
 from tests.sealed.toy import DATA, Inline, ToyPlan, ToyTrainer, toy_plan
 
 from dptune import Dataset, Float, Geometric, PrivateValidation, RandomStopping, Space, UnitDataset
+from dptune._codec import to_values
 from dptune.accounting import ADDED_OR_REMOVED, RECORD_REPLACED, Cost, Gdp, Neighbours, PureDp, grouped, replaced
 from dptune.accounting.filter import Filter
 from dptune.errors import Corrupt, InvalidInput
@@ -77,10 +78,10 @@ def test_verify_finds_a_charge_for_other_neighbours() -> None:
     rule = Filter.of(10.0, 1e-5)
     cost = Gdp(0.1)
     curve = rule.curve(cost)
-    charge = {"kind": "charge", "dataset": "icu", "charge": "a", "costs": [cost.describe()], "curve": curve.describe()}
-    rest = {"spent": (rule.nothing + curve).describe(), "rule": "renyi", "fingerprint": None}
+    charge = {"kind": "charge", "dataset": "icu", "charge": "a", "costs": [cost.describe()], "curve": to_values(curve)}
+    rest = {"spent": to_values(rule.nothing + curve), "rule": "renyi", "fingerprint": None}
     entries, last = [], START
-    bodies: list[dict[str, Any]] = [{**ours, "filter": rule.describe()}, {**charge, **rest}]
+    bodies: list[dict[str, Any]] = [{**ours, "filter": to_values(rule)}, {**charge, **rest}]
     for number, body in enumerate(bodies):
         last = digest(last, number, json.dumps(body))
         entries.append(Entry(number, body, last))

@@ -12,11 +12,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 
-from dptune._codec import to_values
 from dptune._typing import Array
 from dptune._validate import real
 from dptune.accounting._charge_renyi import divergences
@@ -56,11 +54,6 @@ class Curve:
             tuple(math.nextafter(a + b, math.inf) if b else a for a, b in pairs),
             math.nextafter(self.infinite + other.infinite, math.inf) if other.infinite else self.infinite,
         )
-
-    def describe(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        described: dict[str, Any] = to_values(self)
-        return described
 
 
 @lru_cache(maxsize=256)
@@ -228,8 +221,3 @@ class Filter:
             else:
                 high = middle
         return high
-
-    def describe(self) -> dict[str, Any]:
-        """The filter as plain JSON values."""
-        described: dict[str, Any] = to_values(self)
-        return described

@@ -116,8 +116,21 @@ class TableProfile(DirectedProfile):
         return self.losses[1:] if len(self.losses) <= 512 else np.empty(0)
 
 
+class _JoinedProfile(DirectedProfile):
+    """Profiles joined at every loss: as far as the longest of them, with the knots of all."""
+
+    parts: tuple[DirectedProfile, ...]
+
+    @property
+    def end(self) -> float:
+        return max(part.end for part in self.parts)
+
+    def knots(self) -> Array:
+        return np.unique(np.concatenate([part.knots() for part in self.parts]))
+
+
 @dataclass(frozen=True)
-class MixtureProfile(DirectedProfile):
+class MixtureProfile(_JoinedProfile):
     """The average of profiles: the label that says which one ran is public (docs/theorems/mixture.md)."""
 
     weights: tuple[float, ...]
@@ -129,29 +142,15 @@ class MixtureProfile(DirectedProfile):
             total = total + weight * part.delta(e)
         return np.asarray(total)
 
-    @property
-    def end(self) -> float:
-        return max(part.end for part in self.parts)
-
-    def knots(self) -> Array:
-        return np.unique(np.concatenate([part.knots() for part in self.parts]))
-
 
 @dataclass(frozen=True)
-class MaxProfile(DirectedProfile):
+class MaxProfile(_JoinedProfile):
     """The pointwise maximum of profiles: disjoint parts of the data (docs/theorems/parallel.md)."""
 
     parts: tuple[DirectedProfile, ...]
 
     def delta(self, e: Array) -> Array:
         return np.asarray(np.max([part.delta(e) for part in self.parts], axis=0))
-
-    @property
-    def end(self) -> float:
-        return max(part.end for part in self.parts)
-
-    def knots(self) -> Array:
-        return np.unique(np.concatenate([part.knots() for part in self.parts]))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ keep their coins and labels when the record joins them, wherever it stands (:cla
 from __future__ import annotations
 
 import functools
+import inspect
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -19,16 +21,17 @@ from dptune.audit._inline import Runner
 from dptune.audit._judged import JUDGED, MARK
 from dptune.audit.supported import COMPANIES, POSITIONS, stored
 from dptune.audit.walk import Case, Deck, Movement
-from dptune.methods import Adaptive, NoisyBest, RandomStopping, Subset, Threshold, Vote
 from dptune.methods.budget import Budget
-from dptune.methods.plan import Plan
+from dptune.methods.parts import Client, Shard
+from dptune.methods.plan import Method, Plan
+from dptune.methods.registry import known_methods, method_named, plan_named
 from dptune.methods.utilities import sensitivity_of, total_utility
 from dptune.methods.validation import PrivateValidation
 from dptune.randomness import Randomness
 from dptune.spaces import Space
 from dptune.training import Dataset
 
-__all__ = ["METHODS", "Coupled", "case", "planned"]
+__all__ = ["Coupled", "case", "methods", "planned"]
 
 Scores = Mapping[int, float]
 
@@ -109,28 +112,61 @@ def _ballots(without: Scores, having: Scores) -> Movement:
 Compared = Callable[[Scores, Scores], Movement]
 
 
-def _stopping(**others: Any) -> RandomStopping:
-    return RandomStopping(_SPACE, Poisson(3), validation=_VALIDATION, **others)
-
-
-METHODS: dict[str, tuple[Callable[[], Any], Compared]] = {
-    "random-stopping": (_stopping, _counts),
-    "adaptive": (lambda: Adaptive(_SPACE, Poisson(3), validation=_VALIDATION), _counts),
-    "subset": (lambda: Subset(_stopping(), 0.9), _counts),
-    "noisy-best": (lambda: NoisyBest(_SPACE, _PARTS, validation=_VALIDATION), _utilities),
-    "threshold": (lambda: Threshold(_SPACE, _PARTS, validation=_VALIDATION), _utilities),
-    "threshold, sparse": (lambda: Threshold(_SPACE, _PARTS, variant="sparse", validation=_VALIDATION), _utilities),
-    "threshold, batches": (lambda: Threshold(_SPACE, _PARTS, batch=2, validation=_VALIDATION), _utilities),
-    "vote": (lambda: Vote(_SPACE, 1, clients=_PARTS, validation=_VALIDATION), _ballots),
-    "vote, Dirichlet": (lambda: Vote(_SPACE, 1, clients=_PARTS, alpha=0.5, validation=_VALIDATION), _ballots),
+_SMALL: dict[str, Any] = {
+    "space": _SPACE,
+    "candidates": _SPACE,
+    "runs": Poisson(3),
+    "shards": _PARTS,
+    "clients": _PARTS,
+    "votes": 1,
+    "fraction": 0.9,
+    "validation": _VALIDATION,
 }
+"""What a method gets, by the names of its settings; any other setting keeps its default."""
+
+_OPTIONS: dict[str, Any] = {"variant": "sparse", "batch": 2, "alpha": 0.5}
+"""Settings that change how records are judged; a method that has one is dealt with it, too."""
+
+
+def _made(kind: type[Method], **option: Any) -> Method:
+    accepted = inspect.signature(kind).parameters
+    given = {name: _SMALL[name] for name in accepted if name in _SMALL} | option
+    if "method" in accepted:
+        given["method"] = _made(typing.get_type_hints(kind)["method"])
+    return kind(**given)
+
+
+def _judges(name: str) -> bool:
+    """Whether a method promises something, scores by private records, and can be made from small settings alone."""
+    accepted = inspect.signature(method_named(name)).parameters
+    needed = {one for one in accepted if accepted[one].default is inspect.Parameter.empty}
+    return (
+        plan_named(name).guaranteed and bool({"validation", "method"} & set(accepted)) and needed <= {*_SMALL, "method"}
+    )
+
+
+def methods() -> dict[str, Callable[[], Method]]:
+    """Every registered method that judges private records, as it is and with each of its options."""
+    found: dict[str, Callable[[], Method]] = {}
+    for name in filter(_judges, known_methods()):
+        kind = method_named(name)
+        found[name] = functools.partial(_made, kind)
+        for option in sorted(_OPTIONS.keys() & set(inspect.signature(kind).parameters)):
+            found[f"{name}, {option}"] = functools.partial(_made, kind, **{option: _OPTIONS[option]})
+    return found
 
 
 @functools.cache
 def planned(name: str) -> Plan:
     """The plan of a method; made once, since no record plays a part in it."""
-    plan: Plan = METHODS[name][0]().plan(_BUDGET, Given(None))
-    return plan
+    return methods()[name]().plan(_BUDGET, Given(None))
+
+
+def _compared(plan: Plan) -> Compared:
+    """What one record may move, by how trials divide the records: among clients, among shards, or not at all."""
+    trials = plan.start(Randomness.rehearsal(1)).ask()
+    divided = {type(condition) for trial in trials for condition in trial.part.conditions}
+    return _ballots if Client in divided else _utilities if Shard in divided else _counts
 
 
 _FORMS: dict[str, Callable[[AnyArray, AnyArray], Any]] = {
@@ -151,7 +187,7 @@ def _scores(plan: Plan, model: Any, data: Any, randomness: Any) -> Scores | str:
 
 def case(deck: Deck) -> Case:
     """One method, one kind of model, one record that is held back or trained on."""
-    name = deck.deal("method", {one: one for one in METHODS})
+    name = deck.deal("method", {one: one for one in methods()})
     model, form = deck.deal("judged", JUDGED)(_FEATURES, _CLASSES), deck.deal("form", _FORMS)
     company = deck.deal("company", COMPANIES)(deck.rng, _FEATURES)
     marked, held = deck.deal("record", {"marked": True, "plain": False}), deck.deal("part", {"held": 0.0, "rest": 0.9})
@@ -175,7 +211,7 @@ def case(deck: Deck) -> Case:
         return [
             Movement("trials", float(len(without.keys() ^ having.keys())), 0.0),
             Movement("failures", float(sum(np.isinf(having[i]) != np.isinf(without[i]) for i in without)), 0.0),
-            METHODS[name][1](without, having),
+            _compared(plan)(without, having),
         ]
 
     return Case("judging", deck.describe(), look)

@@ -17,7 +17,8 @@ __all__ = ["Aborted", "MissingExtra", "ProtocolError", "Refused"]
 
 
 class ProtocolError(DptuneError):
-    """A message that this stage does not allow: what came, why it is refused."""
+    """A message that this stage does not allow: what came, why it is refused. The other side sent it, so the remedy is
+    always the same: this client or this vote is given up, and a new vote may be started."""
 
 
 class Refused(ProtocolError):

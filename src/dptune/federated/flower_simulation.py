@@ -85,7 +85,7 @@ def federate(
         run_simulation(server, app, clients, backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}})
         answering = sum(float(line) for file in Path(folder).glob("*.cpu") for line in file.read_text().split())
     if not outcome:
-        raise Aborted("Flower's simulation ended without an outcome; its log says why.")
+        raise Aborted("Flower's simulation ended without an outcome. Its log says why; mend that and start again.")
     if isinstance(outcome[0], Exception):
         raise outcome[0]
     params, statement = outcome[0]

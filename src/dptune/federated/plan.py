@@ -86,7 +86,9 @@ class SumPlan:
     def from_bytes(cls, data: bytes) -> SumPlan:
         """Decode and check."""
         if len(data) != _LAYOUT.size or data[:4] != _MAGIC:
-            raise ProtocolError("This is not a plan that this version of dptune understands.")
+            raise ProtocolError(
+                "This is not a plan that this version of dptune understands. Use one version on all sides."
+            )
         _, *fields = _LAYOUT.unpack(data)
         try:
             return cls(*fields)

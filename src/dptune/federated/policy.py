@@ -80,11 +80,20 @@ class Policy:
             ProtocolError: If the plan's noise does not pay for its epsilon.
         """
         if plan.epsilon > self.max_epsilon:
-            raise Refused(f"The vote costs epsilon {plan.epsilon:g}; this client allows {self.max_epsilon:g}.")
+            raise Refused(
+                f"The vote costs epsilon {plan.epsilon:g}; this client allows {self.max_epsilon:g}. "
+                "Raise 'max_epsilon' to take part."
+            )
         if plan.delta > self.max_delta:
-            raise Refused(f"The vote costs delta {plan.delta:g}; this client allows {self.max_delta:g}.")
+            raise Refused(
+                f"The vote costs delta {plan.delta:g}; this client allows {self.max_delta:g}. "
+                "Raise 'max_delta' to take part."
+            )
         if plan.clients < self.min_clients:
-            raise Refused(f"The vote has {plan.clients} clients; this client takes part from {self.min_clients} on.")
+            raise Refused(
+                f"The vote has {plan.clients} clients; this client takes part from {self.min_clients} on. "
+                "Lower 'min_clients' to take part."
+            )
         agreed = self.clients if self.roster is None else len(self.roster.members)
         if agreed is not None and plan.clients != agreed:
             raise Refused(
@@ -92,14 +101,18 @@ class Policy:
             )
         if plan.colluding < self.min_colluding:
             raise Refused(
-                f"The noise survives {plan.colluding} colluding clients; this client asks for {self.min_colluding}."
+                f"The noise survives {plan.colluding} colluding clients; this client asks for {self.min_colluding}. "
+                "Plan the vote with more 'colluding'."
             )
         limits = (self.total_epsilon, self.total_delta)
         for name, held, cost, limit in zip(
             ("epsilon", "delta"), spent, (plan.epsilon, plan.delta), limits, strict=True
         ):
             if limit is not None and held + cost > limit * _ROUNDING:
-                raise Refused(f"The ledger holds {name} {held:g} of {limit:g}; a vote of {cost:g} does not fit.")
+                raise Refused(
+                    f"The ledger holds {name} {held:g} of {limit:g}; a vote of {cost:g} does not fit. "
+                    "Take part in a cheaper one."
+                )
         plan.check_account()
 
 

@@ -90,7 +90,10 @@ class DpHype:
         self.candidates = list(candidates)
         self.roster = roster if roster is None or isinstance(roster, Roster) else Roster.of(roster)
         if self.roster is not None and clients not in (None, len(self.roster.members)):
-            raise InvalidInput(f"The roster has {len(self.roster.members)} members, 'clients' says {clients}.")
+            raise InvalidInput(
+                f"The roster has {len(self.roster.members)} members, 'clients' says {clients}. "
+                "Leave 'clients' out, or list them all."
+            )
         self._clients = clients if self.roster is None else len(self.roster.members)
         self._terms = _Terms(votes, epsilon, delta, dropout, colluding)
         self.refused: dict[int, str] = {}

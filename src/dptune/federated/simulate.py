@@ -70,7 +70,7 @@ def parse_drops(texts: Sequence[str], clients: int) -> dict[Stage, int]:
             )
         drops[stage] = drops.get(stage, 0) + count
     if sum(drops.values()) > clients:
-        raise InvalidInput(f"'drop' names {sum(drops.values())} clients; there are {clients}.")
+        raise InvalidInput(f"'drop' names {sum(drops.values())} clients; there are {clients}. Drop fewer.")
     return drops
 
 

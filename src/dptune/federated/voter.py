@@ -37,7 +37,9 @@ class Voter:
     def agree(self, plan: VotePlan, candidates: Sequence[Candidate], own: Sequence[Candidate] | None = None) -> None:
         """Check a proposed vote against the policy before any evaluation; ``own`` pins the candidates."""
         if candidates_digest(candidates) != plan.digest or len(candidates) != plan.candidates:
-            raise ProtocolError("The candidate list does not match the plan that the server announces.")
+            raise ProtocolError(
+                "The candidate list does not match the plan that the server announces; nothing is sent."
+            )
         if own is not None and candidates_digest(own) != plan.digest:
             raise Refused("The server's candidates differ from this client's own list; votes would not add up.")
         self._policy.check(plan, self._ledger.spent() if self._ledger else (0.0, 0.0))

@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from dptune._codec import to_values
 from dptune.accounting import ADDED_OR_REMOVED, Cost, Neighbours, compose, cost_from_json
 from dptune.accounting.filter import Filter
 from dptune.accounting.neighbours import check_relation
@@ -137,7 +138,7 @@ class Ledger:
             "dataset": name,
             "unit": unit,
             "neighbours": str(relation),
-            "filter": rule.describe(),
+            "filter": to_values(rule),
             "time": _now(),
         }
         with self._chain.transaction(write=True) as chain:
@@ -194,7 +195,7 @@ class Ledger:
             if done is not None:
                 return self._again(done, dataset, costs, purpose)
             account = account_of(chain, dataset)
-            _refuse_othercheck_name(chain, dataset, fingerprint)
+            _refuse_other_records(chain, dataset, fingerprint)
             spent = account.spent + curve
             admitted = account.admission(spent, exact)
             if admitted is not None:
@@ -203,8 +204,8 @@ class Ledger:
                     "dataset": dataset,
                     "charge": name,
                     "costs": [one.describe() for one in costs],
-                    "curve": curve.describe(),
-                    "spent": spent.describe(),
+                    "curve": to_values(curve),
+                    "spent": to_values(spent),
                     "rule": admitted,
                     "fingerprint": fingerprint,
                     "epsilon": exact if math.isfinite(exact) else None,
@@ -378,7 +379,7 @@ def _costs_of(entry: Entry) -> list[Cost]:
     return [cost_from_json(cost) for cost in entry.body["costs"]]
 
 
-def _refuse_othercheck_name(chain: Transaction, dataset: str, fingerprint: str | None) -> None:
+def _refuse_other_records(chain: Transaction, dataset: str, fingerprint: str | None) -> None:
     """The same records under two names would have two budgets."""
     names = [] if fingerprint is None else chain.state.get(print_key(fingerprint), [])
     for name in names:

@@ -18,15 +18,16 @@ from dptune.accounting import Cost, select_adaptive
 from dptune.errors import InvalidInput
 from dptune.methods._machinery.costs import TrainingCosts
 from dptune.methods._machinery.projection import project, project_kl
-from dptune.methods._machinery.search import Outcomes, winner_of
+from dptune.methods._machinery.search import BestTrial
 from dptune.methods.comparison import TOP, Entry, Setting
 from dptune.methods.parts import DataPart
 from dptune.methods.random_stopping import RandomStopping, StoppingPlan, Tuning
 from dptune.methods.surrogate import GaussianProcess, Rule, rule_named
-from dptune.methods.trial import Outcome, Params, Search, Selection, Trial
+from dptune.methods.trial import Params, Search, Trial
 from dptune.methods.validation import PrivateValidation
 from dptune.randomness import Randomness
 from dptune.spaces import Candidates
+from dptune.spaces.dimensions import place_at
 
 __all__ = ["Adaptive", "AdaptivePlan", "AdaptiveTuning", "Steering"]
 
@@ -180,40 +181,29 @@ class Adaptive(RandomStopping):
         return AdaptiveTuning(base, part, fixed, validated, self.space, self.runs, self._steering())
 
 
-class AdaptiveSearch:
+class AdaptiveSearch(BestTrial):
     """One choice after the other (or batch after batch), each from the projected law."""
 
     def __init__(self, tuning: AdaptiveTuning, randomness: Randomness, default: Params) -> None:
-        self._tuning, self._randomness, self._default, self._outcomes = tuning, randomness, default, Outcomes()
-        self._space, self._steering = tuning.space, tuning.steering
+        super().__init__((), randomness, default)
+        self._tuning, self._space, self._steering = tuning, tuning.space, tuning.steering
         self._count = tuning.count(randomness)
         self._rule = tuning.steering.proposer()
-        self._trials: dict[int, Trial] = {}
         self._chosen: list[Array] = []  # coordinates of the configurations tried
         self._codes = self._space.encode(self._space.items) if isinstance(self._space, Candidates) else None
 
     @property
     def done(self) -> bool:
         """Whether all runs were told."""
-        return len(self._trials) == self._count and self._outcomes.has(self._trials)
+        return len(self._trials) == self._count and super().done
 
     def ask(self) -> list[Trial]:
         """The next batch, from a law that follows all that was told; nothing until the last one is told."""
-        if self._outcomes.has(self._trials) and len(self._trials) < self._count:
+        if super().done and len(self._trials) < self._count:
             first = len(self._trials)
             for j in range(first, min(first + self._steering.batch, self._count)):
                 self._trials[j] = self._next(j, first)
-        return self._outcomes.ask(self._trials.values())
-
-    def tell(self, outcome: Outcome) -> None:
-        """Keep an outcome."""
-        self._outcomes.tell(outcome)
-
-    def result(self) -> Selection:
-        """The best run, or the public default."""
-        if not self.done:
-            raise InvalidInput("The search is not done; tell every outcome first.")
-        return winner_of(self._trials, self._outcomes.scores, self._randomness, self._default)
+        return super().ask()
 
     def law(self, points: Array, prior: Array, seen: int) -> Array:
         """The sampling law over some points, projected to the box.
@@ -252,7 +242,7 @@ class AdaptiveSearch:
         u = self._randomness.uniform("candidate", j)
         if isinstance(self._space, Candidates) and self._codes is not None:
             prior = np.asarray(self._space.prior)
-            place = _drawn(self.law(self._codes, prior, seen), u)
+            place = place_at(np.cumsum(self.law(self._codes, prior, seen)), u)
             self._chosen.append(self._codes[place])
             return self._tuning.trial(j, dict(self._space.items[place]), ("trial", j), place)
         # Points drawn from the prior, then one of them from weights within [c, C] / m: the density of
@@ -264,12 +254,6 @@ class AdaptiveSearch:
         units = np.clip(units, 2.0**-54, 1.0 - 2.0**-53)
         offered = [self._space.draw(lambda i, row=row: float(row[i])) for row in units]  # type: ignore[misc]
         codes = self._space.encode(offered)
-        place = _drawn(self.law(codes, np.full(m, 1.0 / m), seen), u)
+        place = place_at(np.cumsum(self.law(codes, np.full(m, 1.0 / m), seen)), u)
         self._chosen.append(codes[place])
         return self._tuning.trial(j, offered[place], ("trial", j))
-
-
-def _drawn(law: Array, u: float) -> int:
-    """The place that a uniform number falls on under a law."""
-    cumulative = np.cumsum(law)
-    return min(int(np.searchsorted(cumulative, u * cumulative[-1], side="right")), len(law) - 1)

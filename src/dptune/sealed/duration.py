@@ -37,7 +37,10 @@ def measured_seconds(rehearsal: Path) -> tuple[float, int]:
     details = load_release(rehearsal).details
     seconds = details.get("seconds_per_training")
     if not isinstance(seconds, int | float):
-        raise InvalidInput(f"{rehearsal} is no rehearsal with a training in it, so it tells no duration.")
+        raise InvalidInput(
+            f"{rehearsal} is no rehearsal with a training in it, so it tells no duration. "
+            "Rehearse the job first (seed=...)."
+        )
     return float(seconds), int(details.get("trained_together", 1))
 
 

@@ -132,11 +132,13 @@ def _details(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read ({error.strerror or error}).") from None
     except (ValueError, RecursionError):
-        raise InvalidInput(f"{path} is not a release.json of a sealed run: it is not JSON.") from None
+        raise InvalidInput(
+            f"{path} is not a release.json of a sealed run: it is not JSON. Give the one in the run's release folder."
+        ) from None
     if isinstance(details, dict) and details.get("mode") == "rehearsal":
         raise InvalidInput(f"{path} is from a rehearsal, which is not charged: there is nothing to compare.")
     if not isinstance(details, dict) or not isinstance(details.get("ledger"), dict):
-        raise InvalidInput(f"{path} is not a release.json of a sealed run.")
+        raise InvalidInput(f"{path} is not a release.json of a sealed run. Give the one in the run's release folder.")
     return details
 
 

@@ -167,7 +167,10 @@ def _release_time(plan: Plan, given: str | None, rehearsal: str | Path | None, e
         return None
     if given == AUTO:
         if rehearsal is None:
-            raise InvalidInput("release_at = 'auto' needs the folder of a rehearsal, which tells how long a run takes.")
+            raise InvalidInput(
+                "'release_at' = 'auto' needs the folder of a rehearsal, which tells how long a run takes. "
+                "Give 'rehearsal'."
+            )
         return offered_time(plan, Path(rehearsal), workers_of(executor)).isoformat()
     moment = public_time(given)
     if moment <= datetime.datetime.now(datetime.UTC):

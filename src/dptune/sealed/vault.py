@@ -231,7 +231,10 @@ class Vault:
                 return Randomness(unpack_secret(content))
         except Damaged:
             raise self._damaged() from None
-        raise Corrupt(f"The secret of the run in {self.path.parent} is gone; it cannot be continued.")
+        raise Corrupt(
+            f"The secret of the run in {self.path.parent} is gone, so it cannot be continued. "
+            "Start a new run, which is charged anew."
+        )
 
     def begin(self, trials: Mapping[int, str]) -> None:
         """Note that trials start, handed over together, at one time. The same number must always be the same trial."""

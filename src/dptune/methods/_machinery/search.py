@@ -62,7 +62,7 @@ class Outcomes:
 
 
 class FixedTrials(ABC):
-    """A search whose trials are all known when it begins; subclasses choose among them in the end."""
+    """A search whose trials are all known when it begins; subclasses choose among them in the end, or add more."""
 
     def __init__(self, trials: Iterable[Trial]) -> None:
         self._outcomes = Outcomes()
