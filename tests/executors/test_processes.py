@@ -212,7 +212,7 @@ def test_the_driver_opens_nothing_that_a_worker_made(tmp_path: Path) -> None:
     """A model that is a trap is trained, stored and released; it springs for whoever opens the release."""
     sprung = tmp_path / "sprung"
     plan = toy_plan(count=2)
-    release = run(plan, Hostile(str(sprung)), DATA, out=tmp_path / "run", executor=Processes(1))
+    release = run(plan, Hostile(str(sprung)), DATA, out=tmp_path / "run", executor=Processes(1), data_is="synthetic")
     assert release.details["model"] == "model.pickle"
     assert not sprung.exists()
     assert release.model is None  # what touch() returns

@@ -25,7 +25,7 @@ COMMANDS = {
     "resume": "Finish a run that was cut off: same trials, same randomness, no second charge.",
     "vote": "Choose one configuration by a private vote of simulated clients.",
     "reproduce": "Compute a published figure again, beside the paper's claim.",
-    "ledger": "The budget ledger: show, verify, rebuild, add a data set.",
+    "ledger": "The budget ledger: show, verify, rebuild, add, raise.",
     "audit": "Attack private selection: a lower bound from games, a certificate, and the account's upper bound.",
 }
 """Every command with its one line of help: the first line of what ``dptune COMMAND --help`` says."""

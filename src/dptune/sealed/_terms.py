@@ -1,14 +1,11 @@
 """The terms of a run: what must hold before it begins, and what is stored so that it continues under the same terms.
 
-Everything here happens before the charge and looks at no record, but for the keyed fingerprint by which the ledger
-notices the same data under two names; the fingerprint never leaves the ledger.
+Everything here happens before the charge and looks at no record.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +13,6 @@ from typing import Any, TypeVar
 from dptune._files import plain
 from dptune.accounting import Cost
 from dptune.errors import Corrupt, DptuneError, InvalidInput
-from dptune.ledgers import ledger_key
 from dptune.methods.lines import check_comparable
 from dptune.methods.plan import Plan
 from dptune.methods.stored import plan_from_json
@@ -27,7 +23,7 @@ from dptune.sealed._quiet import silence
 from dptune.sealed.vault import Vault
 from dptune.trainer import SupportsCheck, Trainer, check_trainer, check_warm_start
 
-__all__ = ["Terms", "check_able", "check_name", "check_run", "fingerprint", "preflight", "stored_job", "terms_of"]
+__all__ = ["Terms", "check_able", "check_name", "check_run", "preflight", "stored_job", "terms_of"]
 
 DataT = TypeVar("DataT")
 
@@ -75,30 +71,6 @@ def check_able(plan: Plan, trainer: object) -> None:
         validation_of(trainer, plan.validation)
 
 
-class _Hash:
-    """A file that keeps only the keyed hash of what is written."""
-
-    def __init__(self, key: bytes) -> None:
-        self.state = hashlib.blake2b(key=key, digest_size=32)
-
-    def write(self, content: Any) -> int:
-        self.state.update(content)
-        return memoryview(content).nbytes
-
-
-def fingerprint(data: Any, ledger: Path) -> str | None:
-    """A keyed fingerprint of the records: the same data under two names is noticed, nobody else can compare.
-
-    The key is beside the ledger in a file that only its owner can read.
-    """
-    hashed = _Hash(ledger_key(ledger))
-    try:
-        pickle.Pickler(hashed, protocol=4).dump(data)
-    except Exception:
-        return None  # data that cannot be pickled cannot be compared
-    return hashed.state.hexdigest()
-
-
 @dataclass(frozen=True)
 class Terms:
     """What was agreed before the run began; stored in the vault, so that a run continues under the same terms."""
@@ -111,9 +83,9 @@ class Terms:
     data_is: str
     release_at: str | None
     replay: str
-    fingerprint: str | None
     job: dict[str, Any] | None
     encoder: dict[str, Any] | None = None  # how rows of a table become features; public
+    opening: list[float] | None = None  # epsilon and delta with which its charge opens a data set that is new
 
     def describe(self) -> dict[str, Any]:
         return {**self.__dict__, "plan": self.plan.describe()}
@@ -123,7 +95,8 @@ def terms_of(vault: Vault) -> Terms:
     advice = "Restore the run folder from a backup."
     try:
         stored = vault.facts()["terms"]
-        return Terms(**{**stored, "plan": plan_from_json(stored["plan"])})
+        known = {name: value for name, value in stored.items() if name != "fingerprint"}  # of older versions
+        return Terms(**{**known, "plan": plan_from_json(stored["plan"])})
     except InvalidInput as error:  # a plan is public, and so is what is wrong with it
         raise Corrupt(f"The vault in {vault.path.parent} is damaged. {error} {advice}") from None
     except (KeyError, TypeError, ValueError):
