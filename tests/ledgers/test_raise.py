@@ -6,6 +6,8 @@ import contextlib
 import re
 import shlex
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -177,4 +179,22 @@ def test_a_charge_opens_a_new_data_set_or_leaves_nothing(book: Ledger) -> None:
     assert book.status("new").epsilon == 1.0
     with pytest.raises(BudgetExceeded):  # the budget of the first one holds
         book.charge("new", PureDp(1.0), opening=(50.0, 1e-5))
+    book.verify()
+
+
+def test_of_several_runs_at_once_one_opens_the_data_set(book: Ledger) -> None:
+    """Its budget holds for all: each of them alone would have fitted the budget that it brought."""
+    barrier = threading.Barrier(6)
+
+    def go(number: int) -> str:
+        barrier.wait(60)
+        try:
+            return Ledger(book.path).charge("new", FULL, f"run {number}", opening=(1.0 + number / 100, 1e-5)).rule
+        except BudgetExceeded:
+            return "refused"
+
+    with ThreadPoolExecutor(6) as pool:
+        said = sorted(pool.map(go, range(6)))
+    assert said == ["fixed", *["refused"] * 5]
+    assert book.status("new").charges == 1
     book.verify()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dptune.data import Named
-from dptune.errors import DptuneError, InvalidInput
+from dptune.errors import Corrupt, DptuneError, InvalidInput
 from dptune.ledgers import Ledger
 from dptune.ledgers.default import open_default_folder
 from dptune.ledgers.overlap import OverlapWarning, note_records, overlaps, sample_of
@@ -68,8 +68,10 @@ def notice(data: Any, dataset: str, book: Ledger) -> list[str]:
         others = overlaps(sample, dataset, book.path)
         found = [str(one) for one in others if book.knows(one.dataset) and book.status(one.dataset).charges]
         note_records(sample, dataset, book.path)
-    except DptuneError as error:
+    except Corrupt as error:
         found = [f"{error} The run goes on: it serves a warning alone."]
+    except DptuneError as error:  # the disk: what the run needs will say so itself
+        return [str(error)]
     for text in found:
         warnings.warn(text, OverlapWarning, stacklevel=3)
     return found
