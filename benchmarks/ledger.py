@@ -2,7 +2,7 @@
 
     python benchmarks/ledger.py [--entries 10000] [--datasets 10] [--costs 20] [--rounds 20]
 
-The ledger has charges of a few different costs over several data sets, every one with a fingerprint, made as the
+The ledger has charges of a few different costs over several data sets, made as the
 ledger makes them but in one transaction. Then charges are timed one by one with everything that they do (two read
 transactions and one that is durable when it returns), as are what 'dptune ledger show' and 'verify' compute. Printed
 are the fastest and the median of the rounds, and the processor time, which does not count the waiting for the disk
@@ -55,7 +55,6 @@ def bodies(entries: int, datasets: int, costs: int) -> list[dict[str, Any]]:
                 "curve": to_values(curve),
                 "spent": to_values(spent[name]),
                 "rule": "renyi",
-                "fingerprint": f"{number % datasets:064x}",
                 "epsilon": cost.epsilon(DELTA),
                 "total": EPSILON,
                 "purpose": None,
@@ -89,14 +88,12 @@ def main() -> None:
         built = Chain(path).build(make_key(path), bodies(options.entries, options.datasets, options.costs))
         built.rename(path)
         book, cost = Ledger(path), Gdp(0.001)
-        book.charge("hospital-0", cost, fingerprint=f"{0:064x}")
+        book.charge("hospital-0", cost)
         size, load = path.stat().st_size / 1e6, os.getloadavg()[0]
         print(
             f"{platform.machine()}, {os.cpu_count()} cores, load {load:.1f}: {options.entries} entries, {size:.1f} MB"
         )
-        timed(
-            "charge with fingerprint", lambda k: book.charge("hospital-1", cost, f"c{k}", f"{1:064x}"), options.rounds
-        )
+        timed("charge", lambda k: book.charge("hospital-1", cost, f"c{k}"), options.rounds)
         timed("the same charge asked for again", lambda k: book.charge("hospital-1", cost, f"c{k}"), options.rounds)
         few = max(options.rounds // 4, 1)
         timed("show: data sets, charges, head", lambda _: (book.datasets(), book.charges(), book.head), few)

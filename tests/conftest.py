@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 for _name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "LINES"):
     os.environ.pop(_name, None)
 os.environ.update(COLUMNS="80", TERM="xterm", LC_ALL="C.UTF-8")
+# No test charges a person's own ledger: what begins outside of a test finds one in a folder that goes with us.
+_LEDGERS = tempfile.TemporaryDirectory(prefix="dptune-tests-")
+os.environ["DPTUNE_LEDGER"] = str(Path(_LEDGERS.name) / "outside.ledger")
 # A shell that starts us in the background lets us ignore Ctrl-C, and every process that we start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -76,6 +80,12 @@ def poisoned(make: Callable[..., Any], kind: str) -> Callable[..., Any]:
         return array
 
     return filled
+
+
+@pytest.fixture(autouse=True)
+def _own_default_ledger(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test has a default ledger of its own: none sees what another one spent."""
+    monkeypatch.setenv("DPTUNE_LEDGER", str(tmp_path_factory.mktemp("home") / "default.ledger"))
 
 
 @pytest.fixture(params=sorted(_BYTES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from scipy import integrate, stats
 
 from dptune._codec import from_json, to_values
 from dptune.accounting import ADDED_OR_REMOVED, Cost, DpSgd, Gdp, Geometric, Neighbours, PureDp, disjoint, select
-from dptune.accounting.filter import ORDERS, Curve, Filter, renyi_curve
+from dptune.accounting.filter import ORDERS, Curve, Filter, filter_from_values, filter_values, renyi_curve
 from dptune.accounting.profiles import ProfilePair, TableProfile
 from dptune.errors import InvalidInput
 
@@ -182,9 +183,78 @@ def test_the_adaptive_worst_case_is_simulated() -> None:
     assert delta(0.0, 1.0, 1.0, rule.nothing, 0) <= rule.delta
 
 
+def _worst_chance(opening: Filter, shown: Filter, depth: int) -> float:
+    """The largest probability with which any adversary brings the loss above what a rule shows, at any moment.
+
+    It chooses among three randomised responses after every answer, and may stop: the whole game is solved exactly.
+    """
+    unit, steps = 0.25, (1, 2, 4)
+    curves = {step: opening.curve(PureDp(unit * step)) for step in steps}
+
+    @functools.cache
+    def epsilon(counts: tuple[int, ...]) -> float:
+        total = opening.nothing
+        for step, count in zip(steps, counts, strict=True):
+            for _ in range(count):
+                total = total + curves[step]
+        return shown.epsilon_spent(total)
+
+    @functools.cache
+    def chance(counts: tuple[int, ...], loss: int) -> float:
+        if unit * loss > epsilon(counts) + 1e-12:
+            return 1.0
+        if sum(counts) == depth:
+            return 0.0
+        found = [0.0]
+        for place, step in enumerate(steps):
+            yes = 1 / (1 + math.exp(-unit * step))
+            then = tuple(count + (place == other) for other, count in enumerate(counts))
+            found.append(yes * chance(then, loss + step) + (1 - yes) * chance(then, loss - step))
+        return max(found)
+
+    return chance((0, 0, 0), 0)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (2.0, 0.1)])
+def test_what_an_odometer_shows_is_exceeded_with_probability_delta(epsilon: float, delta: float) -> None:
+    """Ville's inequality against the best adversary there is; the figures of a filter are no odometer's."""
+    rule = Filter.of(epsilon, delta)
+    found = _worst_chance(rule, rule.raised_to(5 * epsilon, delta), depth=8)
+    assert 0.5 * delta < found <= delta
+    assert _worst_chance(rule, rule, depth=8) > delta
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.3, 1.0, 2.0])
+@pytest.mark.parametrize("delta", [1e-2, 1e-5])
+def test_an_odometer_bounds_the_tail_of_the_gaussian_loss(mu: float, delta: float) -> None:
+    """The loss of a Gaussian mechanism is normal with mean mu^2 / 2 and variance mu^2."""
+    rule = Filter.of(1.0, delta).raised_to(400.0, delta)
+    epsilon = rule.epsilon_spent(rule.curve(Gdp(mu)))
+    beyond = float(stats.norm.sf((epsilon - mu**2 / 2) / mu))
+    assert beyond <= delta - rule.infinite
+    assert epsilon >= Filter.of(1.0, delta).epsilon_spent(rule.curve(Gdp(mu)))
+
+
+def test_a_raise_keeps_what_was_fixed_and_cannot_lower() -> None:
+    rule = Filter.of(1.0, 1e-5)
+    more = rule.raised_to(2.0, 1e-5).raised_to(3.0, 1e-4)
+    assert (more.orders, more.weights, more.raised) == (rule.orders, rule.weights, True)
+    assert more.infinite == pytest.approx(10 * rule.infinite)
+    assert filter_from_values(filter_values(more)) == more
+    with pytest.raises(InvalidInput, match="cannot be lowered"):
+        more.raised_to(2.0, 1e-4)
+    spent = rule.curve(Gdp(0.3)) + rule.curve(Gdp(0.2))
+    for epsilon in (0.5, 1.0, 1.5, 2.0):  # 1 / M at epsilon, against the definition
+        sums = zip(rule.orders, rule.weights, spent.values, strict=True)
+        grown = sum(w * math.exp((a - 1) * (epsilon - value)) for a, w, value in sums)
+        assert more.delta_at(spent, epsilon) == pytest.approx(more.infinite + 1 / grown, rel=1e-8)
+
+
 def test_a_filter_goes_through_json() -> None:
     rule = Filter.of(3.0, 1e-5)
     assert from_json(to_values(rule), Filter, "a filter") == rule
+    assert filter_from_values(filter_values(rule)) == rule
+    assert "raised" not in filter_values(rule)  # ledgers of before have the same entries
     assert math.fsum(rule.weights) <= 1.0
 
 

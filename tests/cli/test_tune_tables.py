@@ -46,7 +46,7 @@ def test_a_table_is_tuned_in_one_command(table: Path, tmp_path: Path, capsys: py
     given = ["tune", str(table), "--schema", str(tmp_path / "icu.toml"), *BUDGET, "--out", str(out), "--json"]
     assert main(given) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert shown["dataset"] == "icu"
+    assert shown["dataset"] == str(table.resolve())
     assert shown["epsilon"] <= 3
     release = load_release(out)
     assert release.predict([{"a": 2.5, "town": "Ulm"}, {"a": "-2.5", "town": "Rome"}]) == ["yes", "no"]

@@ -213,7 +213,8 @@ def test_the_driver_opens_nothing_that_a_worker_made(tmp_path: Path) -> None:
     """A model that is a trap is trained, stored and released; it springs for whoever opens the release."""
     sprung = tmp_path / "sprung"
     plan = toy_plan(count=2)
-    release = run(plan, Hostile(str(sprung)), DATA, out=tmp_path / "run", executor=Processes(1), pickle=True)
+    told: dict[str, Any] = {"out": tmp_path / "run", "executor": Processes(1), "pickle": True, "data_is": "synthetic"}
+    release = run(plan, Hostile(str(sprung)), DATA, **told)
     assert release.details["model"] == "model.pickle"
     assert "PICKLE, which the run was asked for by name" in release.statement
     with pytest.raises(InvalidInput, match="runs code when it is opened"):

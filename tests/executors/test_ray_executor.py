@@ -218,7 +218,14 @@ def test_the_state_api_lists_the_same_whatever_the_number_of_trials(tmp_path: Pa
     for count in (1, 5, 14):
         ray.init(num_cpus=2, include_dashboard=True, log_to_driver=False, _temp_dir=str(short / str(count)))
         try:
-            run(toy_plan(count=count), ToyTrainer(), DATA, out=tmp_path / str(count), executor=Ray(2))
+            run(
+                toy_plan(count=count),
+                ToyTrainer(),
+                DATA,
+                out=tmp_path / str(count),
+                executor=Ray(2),
+                data_is="synthetic",
+            )
             seen.append(_listed())
         finally:
             ray.shutdown()
@@ -238,7 +245,7 @@ def test_ray_sees_the_same_whatever_the_number_of_trials(tmp_path: Path, short: 
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _temp_dir=str(temporary))
         try:
             out = tmp_path / place
-            run(toy_plan(count=count), ToyTrainer(shout=True), DATA, out=out, executor=Ray(2))
+            run(toy_plan(count=count), ToyTrainer(shout=True), DATA, out=out, executor=Ray(2), data_is="synthetic")
             assert _announced() == []  # public keys, taken back at the end
             tables.append(_tables())
         finally:

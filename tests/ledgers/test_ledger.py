@@ -103,15 +103,6 @@ def test_a_refusal_says_what_is_left_and_changes_nothing(ledger: Ledger) -> None
     ledger.verify()
 
 
-def test_one_data_set_has_one_name(ledger: Ledger) -> None:
-    ledger.add("copy", 3.0, 1e-5)
-    ledger.charge("icu", Gdp(0.1), fingerprint="abc")
-    with pytest.raises(InvalidInput, match="as 'icu'"):
-        ledger.charge("copy", Gdp(0.1), fingerprint="abc")
-    ledger.charge("icu", Gdp(0.1), fingerprint="abc")
-    ledger.charge("copy", Gdp(0.1), fingerprint="def")
-
-
 def test_budgets_are_given_once_to_known_names(ledger: Ledger) -> None:
     with pytest.raises(InvalidInput, match="already"):
         ledger.add("icu", 9.0, 1e-5)
@@ -246,7 +237,7 @@ MANY = textwrap.dedent("""
             os.read(ready, 1)  # returns when the parent closes its end: all start at once
             for number in range(5):
                 try:
-                    Ledger.create(path).charge("icu", Gdp(mu), f"{who}-{number}", "a" * 64)
+                    Ledger.create(path).charge("icu", Gdp(mu), f"{who}-{number}")
                     said = "admitted"
                 except BudgetExceeded:
                     said = "refused"

@@ -16,8 +16,6 @@ from dptune.cli import main
 from dptune.errors import BudgetExceeded, Corrupt, DptuneError, InvalidInput
 from dptune.ledgers import Ledger, _chain
 
-PRINT = "a" * 64
-
 
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,9 +36,13 @@ def _full(path: Path) -> Ledger:
     book.add("icu", 1.0, 1e-5)
     book.add("ward", 3.0, 1e-5)
     for number in range(4):
-        book.charge("icu", Gdp(0.1), charge=f"c{number}", fingerprint=PRINT)
+        book.charge("icu", Gdp(0.1), charge=f"c{number}")
     book.charge("ward", Gdp(0.1), charge="early")
     book.claim("early", "run-1", "ward", Gdp(0.1))
+    book.add("night", 0.5, 1e-5)
+    book.charge("night", Gdp(0.1), charge="n0")
+    book.raise_budget("night", 2.0)
+    book.charge("night", Gdp(0.2), charge="n1")
     return book
 
 
@@ -64,13 +66,14 @@ TRIGGER = "CREATE TRIGGER t BEFORE INSERT ON {} BEGIN SELECT RAISE(IGNORE); END"
         "CREATE INDEX i ON entries (hash)",
         "CREATE UNIQUE INDEX i ON entries (hash)",
         "ALTER TABLE entries ADD COLUMN dataset TEXT",
-        "PRAGMA user_version=3",
+        "PRAGMA user_version=2",  # which knows no raise
+        "PRAGMA user_version=4",
         "PRAGMA application_id=1",
         "PRAGMA journal_mode=WAL",
         "DROP TABLE state",
         "DELETE FROM state",
         "DELETE FROM state WHERE node = 0",
-        "UPDATE state SET content = replace(content, '\"number\":9', '\"number\":8') WHERE node = 0",
+        "UPDATE state SET content = replace(content, '\"number\":13', '\"number\":12') WHERE node = 0",
     ],
 )
 def test_what_does_not_belong_there_stops_every_use(tmp_path: Path, statement: str) -> None:
@@ -202,8 +205,8 @@ def _try(use: Callable[[], object]) -> object:
 def _told(path: Path) -> list[object]:
     """Everything that a ledger says and admits; the last two write."""
 
-    def rule(dataset: str, mu: float, name: str, fingerprint: str | None = None) -> object:
-        receipt = Ledger(path).charge(dataset, Gdp(mu), name, fingerprint)
+    def rule(dataset: str, mu: float, name: str) -> object:
+        receipt = Ledger(path).charge(dataset, Gdp(mu), name)
         return receipt.rule, receipt.number, name == "c1" and receipt.head
 
     uses: list[Callable[[], object]] = [
@@ -214,8 +217,10 @@ def _told(path: Path) -> list[object]:
         lambda: Ledger(path).claim("early", "run-2", "ward", Gdp(0.1)),  # was used
         lambda: rule("icu", 0.1, "c1"),  # the first receipt
         lambda: rule("icu", 0.2, "new"),  # refused by the budget
-        lambda: rule("ward", 0.1, "new", PRINT),  # the same records under another name
-        lambda: rule("ward", 0.1, "new", "b" * 64),
+        lambda: rule("ward", 0.1, "new"),
+        lambda: rule("night", 0.2, "n1"),  # admitted after a raise
+        lambda: rule("night", 1.0, "more"),  # refused by the raised budget
+        lambda: Ledger(path).terms("night"),
         lambda: Ledger(path).terms("ward"),
     ]
     return [_try(use) for use in uses]
@@ -331,8 +336,6 @@ def test_a_ledger_of_the_first_version_is_refused_and_can_be_rebuilt(
     assert [entry.body["kind"] for entry in new.entries()][-1] == "rebuilt"
     with pytest.raises(BudgetExceeded):
         new.charge("icu", Gdp(0.2))
-    with pytest.raises(InvalidInput, match="as 'icu'"):
-        new.charge("ward", Gdp(0.1), fingerprint=PRINT)
 
 
 def test_the_columns_of_the_first_version_are_compared_with_the_bodies(tmp_path: Path) -> None:

@@ -122,7 +122,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Pat
         if not out.exists():
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(Randomness, "fresh", classmethod(lambda cls: cls(b"crash" + bytes(27))))
-                run(toy_plan(count=trials, final=True), ToyTrainer(), DATA, out=out, executor=Processes(1))
+                run(
+                    toy_plan(count=trials, final=True),
+                    ToyTrainer(),
+                    DATA,
+                    out=out,
+                    executor=Processes(1),
+                    data_is="synthetic",
+                )
         return out
 
     return calm

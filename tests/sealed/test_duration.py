@@ -56,7 +56,7 @@ def test_a_rehearsal_measures_and_a_sealed_run_does_not(tmp_path: Path) -> None:
     rehearsed = run(toy_plan(count=3), slow, DATA, out=tmp_path / "a", executor=ONE, seed=1, data_is="synthetic")
     assert 0.3 <= rehearsed.details["seconds_per_training"] <= (time.monotonic() - began) / 3
     assert measured_seconds(tmp_path / "a") == (rehearsed.details["seconds_per_training"], 1)
-    sealed = run(toy_plan(count=1), slow, DATA, out=tmp_path / "b", executor=ONE, rehearsal=tmp_path / "a")
+    sealed = run(toy_plan(count=1), slow, DATA, out=tmp_path / "b", executor=ONE, rehearsal=tmp_path / "a", dataset="b")
     assert "seconds_per_training" not in sealed.details
     assert sealed.details["release_at"] is None
     with pytest.raises(InvalidInput, match="no rehearsal"):
@@ -77,7 +77,14 @@ def test_auto_takes_the_offered_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "offered_time", lambda *_: offered)  # sooner, so that the test need not wait
     plan = toy_plan(count=1)
     release = run(
-        plan, ToyTrainer(), DATA, out=tmp_path / "b", executor=Inline(), rehearsal=tmp_path / "a", release_at="auto"
+        plan,
+        ToyTrainer(),
+        DATA,
+        out=tmp_path / "b",
+        executor=Inline(),
+        rehearsal=tmp_path / "a",
+        release_at="auto",
+        data_is="synthetic",
     )
     taken = datetime.datetime.fromisoformat(release.details["release_at"])
     assert taken == offered

@@ -23,7 +23,7 @@ ROUNDS = 20
 
 
 def _go(out: Path) -> Release:
-    return run(toy_plan(count=1), ToyTrainer(), DATA, out=out, executor=Inline())
+    return run(toy_plan(count=1), ToyTrainer(), DATA, out=out, executor=Inline(), data_is="synthetic")
 
 
 def _racer(base: Path, barrier: Any, results: Connection) -> None:
@@ -125,7 +125,7 @@ def test_the_sentence_that_nothing_was_charged_is_true(tmp_path: Path) -> None:
 
     out = tmp_path / "run"
     with pytest.raises(DptuneError, match=r"^no workers today. Nothing was charged.$"):
-        run(toy_plan(count=1), ToyTrainer(), DATA, out=out, executor=Broken())
+        run(toy_plan(count=1), ToyTrainer(), DATA, out=out, executor=Broken(), data_is="synthetic")
     assert not out.exists()
     cut_off(toy_plan(count=1), ToyTrainer(), out)
     with pytest.raises(DptuneError, match=r"^no workers today.$"):
@@ -197,7 +197,7 @@ class Garbled(ToyTrainer):
 
 
 def test_texts_that_cannot_be_written_stop_nothing(tmp_path: Path) -> None:
-    release = run(toy_plan(count=2), Garbled(), DATA, out=tmp_path / "a", executor=Inline())
+    release = run(toy_plan(count=2), Garbled(), DATA, out=tmp_path / "a", executor=Inline(), data_is="synthetic")
     assert release.params == {"x": 0.0}  # all failed
     book = Ledger.create(tmp_path / "h.ledger")
     with pytest.raises(DptuneError, match="printable"):  # what would stand in every statement is refused at once

@@ -94,7 +94,16 @@ def test_verify_finds_a_charge_for_other_neighbours() -> None:
 def test_a_run_for_other_neighbours_is_refused_before_anything_is_written(tmp_path: Path, book: Ledger) -> None:
     book.add("icu", 10.0, 1e-5, "patient", PATIENTS)
     with pytest.raises(InvalidInput, match="is protected for 'at most 5 records added or removed'"):
-        run(toy_plan(count=2), ToyTrainer(), DATA, ledger=book, dataset="icu", out=tmp_path / "run", executor=Inline())
+        run(
+            toy_plan(count=2),
+            ToyTrainer(),
+            DATA,
+            ledger=book,
+            dataset="icu",
+            out=tmp_path / "run",
+            executor=Inline(),
+            data_is="synthetic",
+        )
     assert not (tmp_path / "run").exists()
     assert book.status("icu").charges == 0
 
@@ -102,13 +111,22 @@ def test_a_run_for_other_neighbours_is_refused_before_anything_is_written(tmp_pa
 def test_a_plan_that_forgets_its_budgets_neighbours_is_refused(tmp_path: Path) -> None:
     forgetful = Forgetful(Budget(5.0, 1e-5, PATIENTS), {"x": 0.0}, 0.5, 2, False)
     with pytest.raises(InvalidInput, match="its method must convert the one to the other"):
-        run(forgetful, ToyTrainer(), DATA, out=tmp_path / "run", executor=Inline())
+        run(forgetful, ToyTrainer(), DATA, out=tmp_path / "run", executor=Inline(), data_is="synthetic")
 
 
 def test_the_statement_speaks_of_the_cost_that_was_charged(tmp_path: Path, book: Ledger) -> None:
     plan = _plan(PATIENTS)
     book.add("icu", 300.0, 1e-5, "patient", PATIENTS)
-    release = run(plan, ToyTrainer(), DATA, ledger=book, dataset="icu", out=tmp_path / "run", executor=Inline())
+    release = run(
+        plan,
+        ToyTrainer(),
+        DATA,
+        ledger=book,
+        dataset="icu",
+        out=tmp_path / "run",
+        executor=Inline(),
+        data_is="synthetic",
+    )
     assert "differ by adding or removing one patient with at most 5 records |" in release.statement
     assert "* Every patient has at most 5 records;" in release.statement
     assert release.epsilon == plan.price() > toy_plan(count=2).price()
@@ -124,7 +142,7 @@ def test_a_unit_without_a_grouping_is_an_assumption_of_the_statement(tmp_path: P
     book.add("rows", 300.0, 1e-5)
     for name, assumed in (("icu", True), ("rows", False)):
         out = tmp_path / name
-        release = run(toy_plan(count=2), ToyTrainer(), DATA + len(name), ledger=book, dataset=name, out=out,
+        release = run(toy_plan(count=2), ToyTrainer(), DATA + 100 * len(name), ledger=book, dataset=name, out=out,
                       executor=Inline())  # fmt: skip
         details = json.loads((release.path / "release.json").read_text())
         sentence = "One record for each patient is assumed"
@@ -133,7 +151,9 @@ def test_a_unit_without_a_grouping_is_an_assumption_of_the_statement(tmp_path: P
 
 
 def test_replacing_is_said_so(tmp_path: Path) -> None:
-    release = run(_plan(RECORD_REPLACED), ToyTrainer(), DATA, out=tmp_path / "run", executor=Inline())
+    release = run(
+        _plan(RECORD_REPLACED), ToyTrainer(), DATA, out=tmp_path / "run", executor=Inline(), data_is="synthetic"
+    )
     assert "differ by replacing one record |" in release.statement
 
 

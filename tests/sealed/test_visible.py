@@ -127,7 +127,7 @@ def _watch(folder: Path, trials: int, existing: bool, observer: Any, executor: E
     with pytest.MonkeyPatch.context() as patch, observer(folder.parent) as look:
         for name in ("begin", "finish", "check"):
             patch.setattr(Vault, name, _then(getattr(Vault, name), lambda: seen.append(look())))
-        run(toy_plan(count=trials), ToyTrainer(), DATA, out=folder, executor=executor)
+        run(toy_plan(count=trials), ToyTrainer(), DATA, out=folder, executor=executor, data_is="synthetic")
         seen.append(look())
     return seen
 
@@ -166,7 +166,9 @@ def test_nothing_that_others_see_changes_from_the_charge_to_the_release(
 def test_what_is_made_belongs_to_its_owner_whatever_the_umask(tmp_path: Path, executor: Executor) -> None:
     before = os.umask(0)
     try:
-        run(toy_plan(count=2), ToyTrainer(), DATA, out=tmp_path / "runs" / "one", executor=executor)
+        run(
+            toy_plan(count=2), ToyTrainer(), DATA, out=tmp_path / "runs" / "one", executor=executor, data_is="synthetic"
+        )
     finally:
         os.umask(before)
     out = tmp_path / "runs" / "one"
@@ -181,6 +183,6 @@ def test_a_folder_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
     out = tmp_path / "run"
     out.mkdir()
     out.chmod(0o750)
-    run(toy_plan(count=1), ToyTrainer(), DATA, out=out, executor=Inline())
+    run(toy_plan(count=1), ToyTrainer(), DATA, out=out, executor=Inline(), data_is="synthetic")
     assert stat.S_IMODE(out.stat().st_mode) == 0o750
     assert stat.S_IMODE((out / "vault").stat().st_mode) == 0o700

@@ -238,6 +238,8 @@ class CutOff(BaseException):
 def cut_off(plan: Plan, trainer: Any, out: Path, data: Any = DATA, **options: Any) -> None:
     """A run that ends just before its release appears."""
     module = sys.modules["dptune.sealed._under_way"]
+    if "ledger" not in options:
+        options = {"data_is": "synthetic", **options}  # it keeps a ledger of its own
 
     def end(*_: Any) -> None:
         raise CutOff

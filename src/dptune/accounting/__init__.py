@@ -3,6 +3,9 @@
 from dptune.accounting.combination import compose, mixture, parallel, worst
 from dptune.accounting.conversions import grouped, in_relation, replaced, within_client
 from dptune.accounting.cost import Cost, cost_from_json
+from dptune.accounting.curves import RenyiCurve
+from dptune.accounting.event_mechanisms import DiscreteLaplace, GaussianMixture, Repeated, TruncatedDpSgd
+from dptune.accounting.events import from_dp_event
 from dptune.accounting.filter import Filter, renyi_curve
 from dptune.accounting.lines import RenyiLine
 from dptune.accounting.mechanisms import DiscreteGaussian, DpSgd, Gaussian, Gdp, Laplace, PureDp
@@ -18,9 +21,11 @@ __all__ = [
     "Binomial",
     "Cost",
     "DiscreteGaussian",
+    "DiscreteLaplace",
     "DpSgd",
     "Filter",
     "Gaussian",
+    "GaussianMixture",
     "Gdp",
     "Geometric",
     "Laplace",
@@ -29,11 +34,15 @@ __all__ = [
     "Neighbours",
     "Poisson",
     "PureDp",
+    "RenyiCurve",
     "RenyiLine",
+    "Repeated",
     "Runs",
+    "TruncatedDpSgd",
     "compose",
     "cost_from_json",
     "disjoint",
+    "from_dp_event",
     "grouped",
     "in_relation",
     "mixture",

@@ -2,8 +2,8 @@
 
 Implements ``docs/theorems/filter.md``: every charge carries a Renyi curve, rounded up, and
 the mass of its infinite losses; a fixed mixture of Renyi filters (Feldman and Zrnic 2021; Lecuyer 2021) admits it
-or not. It must never admit a charge by convolving loss distributions, unless all of them were fixed before the
-first release.
+or not. After a raise that was decided with releases at hand the same mixture is an odometer, with another guarantee.
+It must never admit a charge by convolving loss distributions, unless all of them were fixed before the first release.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
+from dptune._codec import from_json, to_values
 from dptune._typing import Array
 from dptune._validate import real
 from dptune.accounting._charge_renyi import divergences
 from dptune.accounting.cost import Cost, check_cost, fast_profile
 from dptune.errors import InvalidInput
 
-__all__ = ["Curve", "Filter", "curve_of", "renyi_curve"]
+__all__ = ["Curve", "Filter", "curve_of", "filter_from_values", "filter_values", "renyi_curve"]
 
 ORDERS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0)
 _SHARE = 0.01  # of the budget's delta, kept for infinite losses
@@ -106,6 +108,8 @@ class Filter:
         orders: the Renyi orders, above 1.
         weights: one for each order, positive, with a sum of at most 1.
         infinite: the part of delta that infinite losses may use.
+        raised: whether the budget was raised after the first release. Then this is an odometer, which bounds the loss
+            with probability 1 - delta at every moment, instead of a filter (``docs/theorems/filter.md``).
 
     Raises:
         InvalidInput: the weights are not such numbers.
@@ -123,6 +127,7 @@ class Filter:
     orders: tuple[float, ...]
     weights: tuple[float, ...]
     infinite: float  # the part of delta that infinite losses may use
+    raised: bool = False
 
     @classmethod
     def of(cls, epsilon: float, delta: float) -> Filter:
@@ -148,6 +153,34 @@ class Filter:
         weights = weights / max(weights.sum(), 1e-300) + _FLOOR
         weights /= weights.sum() * (1.0 + 1e-12)
         return cls(epsilon, delta, ORDERS, tuple(float(w) for w in weights), _SHARE * delta)
+
+    def raised_to(self, epsilon: float, delta: float) -> Filter:
+        """The rule after the budget was raised with releases at hand: an odometer with the orders and weights of the
+        opening, since new ones could be chosen to fit what was seen.
+
+        Args:
+            epsilon: the new budget, not below this one.
+            delta: the new delta, not below this one.
+
+        Returns:
+            The odometer.
+
+        Raises:
+            InvalidInput: a figure is outside of its range, or would lower the budget.
+
+        Example:
+            >>> rule = Filter.of(1.0, 1e-5).raised_to(2.0, 1e-5)
+            >>> rule.raised, rule.weights == Filter.of(1.0, 1e-5).weights
+            (True, True)
+        """
+        wanted = Filter.of(epsilon, delta)  # checks both figures
+        if wanted.epsilon < self.epsilon or wanted.delta < self.delta:
+            raise InvalidInput(
+                f"A budget of epsilon {self.epsilon:g}, delta {self.delta:g} cannot be lowered to epsilon {epsilon:g}, "
+                f"delta {delta:g}: releases were made under it. Give figures that are not smaller."
+            )
+        share = self.infinite * (wanted.delta / self.delta)
+        return Filter(wanted.epsilon, wanted.delta, self.orders, self.weights, share, raised=True)
 
     def __post_init__(self) -> None:
         if math.fsum(self.weights) > 1.0 or min(self.weights) <= 0.0 or len(self.weights) != len(self.orders):
@@ -175,7 +208,8 @@ class Filter:
         """What charges with this sum may have cost in delta at an epsilon (infinite losses: the whole share).
 
         With M(l) = sum_a w_a exp((a - 1)(l - R_a)), a supermartingale along every adaptive sequence, the finite
-        losses contribute at most sup over l >= epsilon of (1 - exp(epsilon - l)) / M(l).
+        losses contribute at most sup over l >= epsilon of (1 - exp(epsilon - l)) / M(l). After a raise it is the
+        probability that the loss exceeds epsilon at some moment: by Ville's inequality at most 1 / M(epsilon).
 
         Args:
             spent: the sum of the charges' curves.
@@ -186,6 +220,9 @@ class Filter:
         """
         sums = np.array(spent.values)
         logs = np.log(np.array(self.weights))
+        if self.raised:
+            log = float(np.logaddexp.reduce(logs + self._shift * (epsilon - sums)))
+            return self.infinite + math.exp(-max(log, -700.0)) * (1.0 + _GUARD)
         # Above ``top`` one order alone makes 1 / M smaller than anything anyone asks for.
         top = float(np.min(sums + (700.0 - logs) / self._shift))
         top = max(top, epsilon + 1e-6)
@@ -204,7 +241,7 @@ class Filter:
         return spent.infinite <= self.infinite and self.delta_at(spent, self.epsilon) <= self.delta
 
     def epsilon_spent(self, spent: Curve) -> float:
-        """The epsilon that the filter answers for so far, at its delta; 0 if nothing was charged."""
+        """The epsilon that the filter, or the odometer, answers for so far, at its delta; 0 if nothing was charged."""
         if not any(spent.values) and spent.infinite == 0.0:
             return 0.0
         if spent.infinite > self.infinite:
@@ -221,3 +258,15 @@ class Filter:
             else:
                 high = middle
         return high
+
+
+def filter_values(rule: Filter) -> dict[str, Any]:
+    """A filter as plain JSON values; one that was never raised is written as ledgers of before have it."""
+    values: dict[str, Any] = to_values(rule)
+    return values if rule.raised else {key: value for key, value in values.items() if key != "raised"}
+
+
+def filter_from_values(data: object) -> Filter:
+    """A filter from what :func:`filter_values` gave."""
+    known = {"raised": False, **data} if isinstance(data, dict) else data
+    return from_json(known, Filter, "a filter")

@@ -24,7 +24,7 @@ from dptune.accounting.neighbours import ADDED_OR_REMOVED, Neighbours, check_rel
 from dptune.accounting.profiles import TINY, ProfilePair, TableProfile, gaussian_pair
 from dptune.errors import InvalidInput
 
-__all__ = ["ORDERS", "RenyiLine", "line_orders"]
+__all__ = ["ORDERS", "RenyiLine", "converted_pair", "line_orders"]
 
 # Whole numbers: at fractional orders dp-accounting's curves of subsampled mechanisms are loose.
 ORDERS = (2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0, 48.0, 64.0, 96.0)
@@ -43,6 +43,32 @@ def line_orders(epsilon: float, delta: float) -> tuple[float, ...]:
     mu = math.sqrt(2.0 * log + 2.0 * epsilon) - math.sqrt(2.0 * log)
     top = max(math.sqrt(2.0 * log) / mu, _LEAST_TOP)
     return tuple(a for i, a in enumerate(ORDERS) if i == 0 or ORDERS[i - 1] < top)
+
+
+def _deltas(orders: Array, curve: Array, e: Array) -> Array:
+    """The least conversion of a curve at each loss (``docs/theorems/line.md``)."""
+    a = orders[:, None]
+    logs = (a - 1.0) * (curve[:, None] - e[None, :] + np.log1p(-1.0 / a)) - np.log(a)
+    # Divergences grow with the order: Kullback-Leibler is at most the first, chi-square follows from the second.
+    kl = float(curve[0])
+    apart = min(math.sqrt(kl / 2.0), math.sqrt(-math.expm1(-kl)))  # Pinsker; Bretagnolle and Huber
+    best = np.minimum(np.exp(np.minimum(logs.min(axis=0), 0.0)), apart)
+    second = float(curve[orders >= 2.0].min(initial=math.inf))
+    if second <= _LARGEST:
+        spread, past = math.expm1(second), np.expm1(np.minimum(e, _LARGEST))
+        # Scarf: E(L - x)+ for a law of mean 1 and this variance; no cancellation
+        scarf = 0.5 * spread / (np.sqrt(spread + past**2) + past)
+        best = np.minimum(best, np.where(e <= _LARGEST, scarf, 1.0))
+    return np.asarray(np.minimum(best, 1.0) * (1.0 + _GUARD))
+
+
+def converted_pair(orders: Array, curve: Array) -> ProfilePair:
+    """A table above every mechanism whose Renyi divergences are at most a curve, both ways."""
+    end = float(np.min(curve + math.log(1.0 / TINY) / (orders - 1.0)))
+    losses = np.linspace(0.0, end, _POINTS)
+    table = TableProfile(losses, _deltas(orders, curve, losses))
+    both = joined(table, table)
+    return ProfilePair(both.remove, both.remove)
 
 
 @dataclass(frozen=True)
@@ -79,22 +105,6 @@ class RenyiLine(Cost):
             raise InvalidInput(f"'orders' must be numbers above 1, increasing; got {self.orders!r}.")
         object.__setattr__(self, "orders", checked)
 
-    def _deltas(self, e: Array) -> Array:
-        """The least conversion at each loss (``docs/theorems/line.md``)."""
-        a = np.array(self.orders)[:, None]
-        logs = (a - 1.0) * (self.slope * a - e[None, :] + np.log1p(-1.0 / a)) - np.log(a)
-        # Divergences grow with the order: Kullback-Leibler is at most the first, chi-square follows from the second.
-        kl = self.slope * self.orders[0]
-        apart = min(math.sqrt(kl / 2.0), math.sqrt(-math.expm1(-kl)))  # Pinsker; Bretagnolle and Huber
-        best = np.minimum(np.exp(np.minimum(logs.min(axis=0), 0.0)), apart)
-        second = self.slope * next((a for a in self.orders if a >= 2.0), math.inf)
-        if second <= _LARGEST:
-            spread, past = math.expm1(second), np.expm1(np.minimum(e, _LARGEST))
-            # Scarf: E(L - x)+ for a law of mean 1 and this variance; no cancellation
-            scarf = 0.5 * spread / (np.sqrt(spread + past**2) + past)
-            best = np.minimum(best, np.where(e <= _LARGEST, scarf, 1.0))
-        return np.asarray(np.minimum(best, 1.0) * (1.0 + _GUARD))
-
     def curve(self, orders: Array) -> Array:
         """What is known of the divergence at any orders.
 
@@ -123,11 +133,7 @@ class RenyiLine(Cost):
 
     def _fast_profile(self) -> ProfilePair:
         a = np.array(self.orders)
-        end = float(np.min(self.slope * a + math.log(1.0 / TINY) / (a - 1.0)))
-        losses = np.linspace(0.0, end, _POINTS)
-        table = TableProfile(losses, self._deltas(losses))
-        both = joined(table, table)
-        return ProfilePair(both.remove, both.remove)
+        return converted_pair(a, self.slope * a)
 
     def _lower(self, delta: float) -> ProfilePair:
         del delta

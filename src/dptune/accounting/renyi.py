@@ -20,6 +20,8 @@ from dptune._typing import Array
 from dptune.accounting._reference import renyi_accounting
 from dptune.accounting.combination import Compose, Parallel
 from dptune.accounting.cost import Cost
+from dptune.accounting.curves import RenyiCurve
+from dptune.accounting.event_mechanisms import Repeated
 from dptune.accounting.lines import RenyiLine
 from dptune.accounting.mechanisms import DiscreteGaussian, DpSgd, Gaussian, Gdp, Laplace, PureDp
 from dptune.accounting.runs import NegativeBinomial, Poisson, Runs
@@ -90,10 +92,12 @@ def _curve(  # noqa: PLR0911 - one return for each mechanism
         return np.asarray(np.clip(top / (a - 1.0), 0.0, e))
     if isinstance(base, Laplace | DpSgd):
         return _accounted(base, orders)
-    if isinstance(base, RenyiLine):
+    if isinstance(base, RenyiLine | RenyiCurve):
         return base.curve(a)
     if isinstance(base, Compose):
         return np.asarray(np.sum([_curve(part, orders) for part in base.parts], axis=0))
+    if isinstance(base, Repeated):
+        return np.asarray(base.count * _curve(base.inner, orders))
     if isinstance(base, Parallel):  # Koskela and Kulkarni, appendix E
         return np.asarray(np.max([_curve(part, orders) for part in base.parts], axis=0))
     raise NotComparable(f"No Renyi curve is published for a {base.kind!r} base; the bound cannot be evaluated.")

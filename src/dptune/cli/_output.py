@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TextIO
 
-__all__ = ["number", "print_json", "print_rows"]
+__all__ = ["number", "print_json", "print_rows", "tell", "to_the_custodian"]
 
 
 def _plain(value: object) -> object:
@@ -43,3 +47,34 @@ def print_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+
+
+def tell(line: str) -> None:
+    """One line for the person at the screen; standard output is for what was released."""
+    print(f"dptune: {line}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def to_the_custodian() -> Iterator[None]:
+    """Warnings of dptune as one line each, on standard error alone: they may depend on records."""
+    from dptune.ledgers import OverlapWarning  # noqa: PLC0415 - commands that run nothing need no ledger
+
+    shown = warnings.showwarning
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if issubclass(category, OverlapWarning):
+            tell(f"warning: {message}")
+        else:
+            shown(message, category, filename, lineno, file, line)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", OverlapWarning)
+        warnings.showwarning = show
+        yield

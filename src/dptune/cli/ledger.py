@@ -1,4 +1,4 @@
-"""``dptune ledger``: show, verify, rebuild, or add a data set to a custodian's ledger."""
+"""``dptune ledger``: show, verify, rebuild; add a data set or raise its budget. Without a file: the default ledger."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ import typer
 
 from dptune.accounting import ADDED_OR_REMOVED
 from dptune.cli._output import number, print_json, print_rows
-from dptune.ledgers import Charge, Ledger, Status
+from dptune.errors import InvalidInput
+from dptune.ledgers import Charge, Ledger, Status, default_ledger
+from dptune.ledgers.default import open_default_folder
 from dptune.sealed.release_check import Comparison, compare_release
+from dptune.sealed.statement import RAISED
 
 __all__ = ["ledger"]
 
-ledger = typer.Typer(no_args_is_help=True, help="The budget ledger: show, verify, rebuild, add a data set.")
+ledger = typer.Typer(no_args_is_help=True, help="The budget ledger: show, verify, rebuild, add, raise.")
 
-_File = Annotated[Path, typer.Argument(help="The ledger.")]
+_File = Annotated[Path | None, typer.Argument(help="The ledger; none: your default one.")]
+_Named = Annotated[
+    list[str], typer.Argument(metavar="[FILE] DATASET", help="The ledger (none: your default one) and the data set.")
+]
 _Json = Annotated[bool, typer.Option("--json", help="One JSON object for machines.")]
-_RULES = {"open": "no charge", "fixed": "exact", "renyi": "Renyi"}
+_RULES = {"open": "no charge", "fixed": "exact", "renyi": "Renyi", "odometer": "odometer"}
 _EXPLAINED = (
     "together: what all charges cost together, at the data set's delta.\n"
     "next: the largest single charge of Gaussian noise that would still be admitted.\n"
@@ -55,8 +61,9 @@ def _line(charge: Charge) -> str:
 
 
 @ledger.command()
-def show(file: _File, as_json: _Json = False) -> None:
+def show(file: _File = None, as_json: _Json = False) -> None:
     """What was charged to every data set, charge by charge, and what is left."""
+    file = file or default_ledger()
     book = Ledger(file)
     found, charges, head = book.datasets(), book.charges(), book.head
     if as_json:
@@ -77,13 +84,14 @@ def show(file: _File, as_json: _Json = False) -> None:
 
 @ledger.command()
 def verify(
-    file: _File,
+    file: _File = None,
     statement: Annotated[
         Path | None, typer.Option(help="A release.json: it must be what was charged here and signed by its run.")
     ] = None,
     as_json: _Json = False,
 ) -> None:
     """Check every page, hash, seal, sum and admission; with a statement, that the release is what was charged."""
+    file = file or default_ledger()
     book = Ledger(file)
     entries = book.verified()
     newest = entries[-1].hash
@@ -115,16 +123,23 @@ def _print_comparison(statement: Path, result: Comparison) -> None:
 
 
 @ledger.command()
-def rebuild(file: _File) -> None:
+def rebuild(file: _File = None) -> None:
     """Make a ledger anew from its entries: one of an older version, or one whose sealed state or key is lost."""
+    file = file or default_ledger()
     kept = Ledger.rebuild(file)
     print(f"{file.name} was checked and rebuilt with all its entries; the old file is {kept.name}.")
 
 
+def _named(words: list[str]) -> tuple[Path, str]:
+    """The ledger's file and the data set, from one word or two."""
+    if len(words) > 2:
+        raise InvalidInput(f"Give a data set, or a ledger and a data set; got {len(words)} words. Quote names.")
+    return (Path(words[0]), words[1]) if len(words) == 2 else (default_ledger(), words[0])
+
+
 @ledger.command()
 def add(
-    file: _File,
-    dataset: Annotated[str, typer.Argument(help="The data set's name.")],
+    named: _Named,
     epsilon: Annotated[float, typer.Option(help="Lifetime budget of the data set.")],
     delta: Annotated[float, typer.Option(help="Its delta, for example 1e-5.")],
     unit: Annotated[str, typer.Option(help="What one neighbour differs by: record, patient, user.")] = "record",
@@ -134,8 +149,10 @@ def add(
     as_json: _Json = False,
 ) -> None:
     """Add a data set with its lifetime budget; makes the ledger if it is not there."""
+    file, dataset = _named(named)
     relation = ADDED_OR_REMOVED.group(most_records)
-    status = Ledger.create(file).add(dataset, epsilon, delta, unit, relation)
+    book = Ledger.create(file if len(named) == 2 else open_default_folder())
+    status = book.add(dataset, epsilon, delta, unit, relation)
     if as_json:
         print_json(dataclasses.asdict(status))
         return
@@ -143,3 +160,21 @@ def add(
     assumed = relation.unit_assumption(unit)
     if assumed is not None:
         print(f"Statements will say: {assumed}")
+
+
+@ledger.command("raise")
+def raise_(
+    named: _Named,
+    epsilon: Annotated[float, typer.Option(help="The new lifetime budget of the data set.")],
+    delta: Annotated[float | None, typer.Option(help="Its new delta; none: the one that it has.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Raise a data set's budget. After a charge that weakens the guarantee, and later statements say so."""
+    file, dataset = _named(named)
+    status = Ledger(file).raise_budget(dataset, epsilon, delta)
+    if as_json:
+        print_json(dataclasses.asdict(status))
+        return
+    print(f"{dataset}: epsilon {status.epsilon:g}, delta {status.delta:g} for each {status.unit}, in {file.name}.")
+    if status.rule == "odometer":
+        print(f"Statements of later charges will say: {RAISED}")

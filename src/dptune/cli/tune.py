@@ -14,7 +14,7 @@ import typer
 from dptune._validate import flag
 from dptune.cli._display import heartbeat
 from dptune.cli._job import Job, Loaded, load_data, make_budget, make_executor, read_job, with_schema
-from dptune.cli._output import number, print_json, print_rows
+from dptune.cli._output import number, print_json, print_rows, tell, to_the_custodian
 from dptune.cli._tuning import make_plan, make_trainer
 from dptune.errors import Interrupted, InvalidInput, Stopped
 from dptune.executors import Executor
@@ -49,8 +49,8 @@ def tune(
     ] = None,
     runs: Annotated[str | None, typer.Option(help="geometric:MEAN | poisson:MEAN | tnb:SHAPE,MEAN | ...")] = None,
     fraction: Annotated[float | None, typer.Option(help="Share of the records used for tuning (subset).")] = None,
-    ledger: Annotated[Path | None, typer.Option(help="The custodian's ledger; none: one for this run alone.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="The data set's name in the ledger.")] = None,
+    ledger: Annotated[Path | None, typer.Option(help="The custodian's ledger; none: your default one.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="The data set's name in the ledger; none: its file.")] = None,
     executor: Annotated[str | None, typer.Option(help="processes | ray")] = None,
     workers: Annotated[int | None, typer.Option(help="How many trials run at once.")] = None,
     address: Annotated[str | None, typer.Option(help="Address of a Ray cluster; none: a local one.")] = None,
@@ -140,13 +140,14 @@ def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
 
 
 def _run(job: Job, plan: Plan, trainer: Trainer[Any, object], loaded: Loaded, out: Path, executor: Executor) -> Release:
-    with heartbeat("tuning inside the seal") as beat:
+    with heartbeat("tuning inside the seal") as beat, to_the_custodian():
         return run(
             plan,
             trainer,
             loaded.data,
             ledger=job.get("run", "ledger"),
             dataset=job.get("run", "dataset") or job.get("data", "name"),
+            source=job.get("data", "file"),
             out=out,
             executor=executor,
             seed=job.get("run", "seed"),
@@ -157,6 +158,7 @@ def _run(job: Job, plan: Plan, trainer: Trainer[Any, object], loaded: Loaded, ou
             job=job.describe(),
             notes=loaded.notes,
             encoder=loaded.encoder,
+            explain=tell,
             beat=beat,
         )
 

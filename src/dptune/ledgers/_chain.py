@@ -22,12 +22,13 @@ from urllib.parse import quote
 from dptune._files import storage_errors, sync_folder, write_durable
 from dptune.errors import Corrupt, DptuneError, InvalidInput
 from dptune.ledgers import _state
-from dptune.ledgers.entries import START, Entry, digest, record
+from dptune.ledgers.entries import RAISES, START, Entry, digest, record
 
 __all__ = ["Chain", "Entry", "connect", "ledger_key"]
 
 _APPLICATION = 0x64707475  # "dptu"
 _VERSION = 2
+_RAISED_VERSION = 3  # of a file with a raise: programs that know no odometer must not charge it
 _TABLE = "CREATE TABLE entries (number INTEGER PRIMARY KEY, body TEXT NOT NULL, hash TEXT NOT NULL)"
 _SCHEMA = [("table", "entries", "entries", _TABLE), ("table", "state", "state", _state.SCHEMA)]
 _FIRST_VERSION = [
@@ -69,7 +70,7 @@ def _key_path(ledger: Path) -> Path:
 
 
 def ledger_key(ledger: Path) -> bytes:
-    """The key beside a ledger: it seals the ledger and makes fingerprints. Made with the ledger, and never again.
+    """The key beside a ledger: it seals the ledger and hashes records. Made with the ledger, and never again.
 
     Args:
         ledger: the ledger's file.
@@ -176,6 +177,8 @@ class Transaction:
         text = json.dumps(body, sort_keys=True)
         entry = Entry(number, json.loads(text), digest(self.state.head or START, number, text))
         self._connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, text, entry.hash))
+        if body["kind"] == "raise":
+            self._connection.execute(f"PRAGMA user_version={_RAISED_VERSION}")
         record(self.state, entry)
         self.state.number, self.state.head = number, entry.hash
         return entry
@@ -247,8 +250,10 @@ class Chain:
         with self._errors(), contextlib.closing(connect(self.path)) as connection:
             connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
-                self._check_schema(connection)
+                version = self._check_schema(connection)
                 chain = Transaction(connection, self._what, key)
+                if (version == _RAISED_VERSION) != (RAISES in chain.state):
+                    raise self._foreign()
                 if chain.state.number == 0:
                     raise Corrupt(f"{self._what} is empty. Restore it from a backup, or use a new name.")
                 yield chain
@@ -285,8 +290,8 @@ class Chain:
                 f"'dptune ledger verify {self.path}'."
             ) from None
 
-    def _check_schema(self, connection: sqlite3.Connection) -> None:
-        """The file must be a ledger of this version, with nothing in it that others put there."""
+    def _check_schema(self, connection: sqlite3.Connection) -> int:
+        """The file must be a ledger of a known version, which is returned, with nothing in it that others put there."""
         found = _schema(connection)
         marks = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
         if found == _FIRST_VERSION and marks == [0, 0]:
@@ -302,11 +307,16 @@ class Chain:
                 f"{self._what} was changed: it has a {extra[0]} that does not belong there. Restore it from a backup."
             )
         journal = connection.execute("PRAGMA journal_mode").fetchone()[0]
-        if found != _SCHEMA or marks != [_APPLICATION, _VERSION] or journal != "delete":
-            raise Corrupt(
-                f"{self._what} was changed, or made by a newer version: its tables are not those of a ledger. Restore "
-                "it from a backup."
-            )
+        known = marks in ([_APPLICATION, _VERSION], [_APPLICATION, _RAISED_VERSION])
+        if found != _SCHEMA or not known or journal != "delete":
+            raise self._foreign()
+        return int(marks[1])
+
+    def _foreign(self) -> Corrupt:
+        return Corrupt(
+            f"{self._what} was changed, or made by a newer version: its tables are not those of a ledger. Restore it "
+            "from a backup."
+        )
 
     def check(self) -> tuple[list[Entry], dict[str, Any]]:
         """Every entry and the whole state, or :class:`Corrupt` if anything was changed, removed or put in."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from dptune._codec import from_json
 from dptune.accounting import ADDED_OR_REMOVED, Cost, Neighbours, compose, cost_from_json
-from dptune.accounting.filter import Curve, Filter
+from dptune.accounting.filter import Curve, Filter, filter_from_values
 from dptune.accounting.neighbours import neighbours_from_text
 from dptune.errors import Corrupt, InvalidInput
 from dptune.ledgers.entries import Entry, account_key, record
@@ -62,12 +62,14 @@ class _Check:
         if body["kind"] == "dataset":
             if account_key(body["dataset"]) in self.state:
                 raise Corrupt(f"Entry {entry.number} of the ledger opens {body['dataset']!r} a second time.")
-            self._rules[body["dataset"]] = from_json(body["filter"], Filter, "a filter")
+            self._rules[body["dataset"]] = filter_from_values(body["filter"])
             self._relations[body["dataset"]] = neighbours_from_text(body.get("neighbours", str(ADDED_OR_REMOVED)))
         elif body["kind"] == "charge":
             self._charge(entry)
         elif body["kind"] == "claim":
             self._claim(entry)
+        elif body["kind"] == "raise":
+            self._raise(entry)
         elif body["kind"] not in ("ledger", "rebuilt"):
             raise Corrupt(f"Entry {entry.number} of the ledger is of an unknown kind {body['kind']!r:.40}.")
         record(self.state, entry)
@@ -76,7 +78,7 @@ class _Check:
         """What costs charge; computed once for each, since profiles take longer than all the rest."""
         total = rule.nothing
         for cost in costs:
-            key = (dataset, json.dumps(cost, sort_keys=True))
+            key = (f"{rule.cut!r} {dataset}", json.dumps(cost, sort_keys=True))
             if key not in self._curves:
                 made = cost_from_json(cost)
                 if made.neighbours != self._relations[dataset]:
@@ -103,6 +105,7 @@ class _Check:
             exact = compose(*self._costs(body["costs"])).epsilon(rule.delta)
             wrong |= before is not None or exact > rule.epsilon * (1.0 + 1e-9)
         else:
+            wrong |= (body["rule"] == "odometer") != rule.raised
             self._last[dataset] = entry.number
         if wrong:
             raise self._exceeded(entry.number, dataset)
@@ -126,8 +129,27 @@ class _Check:
         if len(claims) > count or len(set(chosen)) < len(chosen) or any(not 0 <= place < count for place in chosen):
             raise Corrupt(f"Entry {entry.number} of the ledger uses a charge twice.")
 
-    def close(self) -> None:
+    def _raise(self, entry: Entry) -> None:
+        """What was admitted before must fit the old rule, and the new one must be the old one raised."""
+        body, dataset = entry.body, entry.body["dataset"]
+        rule, spent = filter_from_values(body["filter"]), self._sums.get(dataset)
+        self._settle(dataset)
+        before = self._rules[dataset]
+        if spent is None:
+            wanted, fits = Filter.of(rule.epsilon, rule.delta), True
+        else:
+            wanted, fits = before.raised_to(rule.epsilon, rule.delta), rule.admits(spent)
+        if rule != wanted or not fits or rule.epsilon < before.epsilon or rule.delta < before.delta:
+            raise Corrupt(f"Entry {entry.number} of the ledger raises the budget of {dataset!r} by another rule.")
+        self._rules[dataset] = rule
+
+    def _settle(self, dataset: str) -> None:
         """Sums only grow and the filter is monotone: if it admits a data set's last sum, it admits those before."""
-        for dataset, number in self._last.items():
-            if not self._rules[dataset].admits(self._sums[dataset]):
-                raise self._exceeded(number, dataset)
+        number = self._last.pop(dataset, None)
+        if number is not None and not self._rules[dataset].admits(self._sums[dataset]):
+            raise self._exceeded(number, dataset)
+
+    def close(self) -> None:
+        """Every sum must fit the rule under which it was admitted."""
+        for dataset in list(self._last):
+            self._settle(dataset)

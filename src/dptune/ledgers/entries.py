@@ -11,10 +11,22 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["DATASETS", "START", "Entry", "account_key", "charge_key", "claims_key", "digest", "print_key", "record"]
+__all__ = [
+    "DATASETS",
+    "RAISES",
+    "START",
+    "Entry",
+    "account_key",
+    "charge_key",
+    "claims_key",
+    "digest",
+    "print_key",
+    "record",
+]
 
 START = "0" * 64
 DATASETS = "datasets"  # the names of all data sets, in order
+RAISES = "raises"  # how many there were; a file with some has another version
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,8 @@ def record(state: MutableMapping[str, Any], entry: Entry) -> None:
         }
     elif body["kind"] == "charge":
         _record_charge(state, body, place)
+    elif body["kind"] == "raise":
+        _record_raise(state, body, entry.number)
     elif body["kind"] == "claim":
         key = claims_key(body["claimed"])
         state[key] = [*state.get(key, []), [body["run"], body.get("cost"), *place]]
@@ -96,8 +110,24 @@ def _record_charge(state: MutableMapping[str, Any], body: dict[str, Any], place:
         "last": place,
     }
     state[charge_key(body["charge"])] = place
-    if body["fingerprint"] is not None:
+    if body.get("fingerprint") is not None:  # in entries of older versions
         key = print_key(body["fingerprint"])
         known = state.get(key, [])
         if dataset not in known:
             state[key] = [*known, dataset]
+
+
+def _record_raise(state: MutableMapping[str, Any], body: dict[str, Any], number: int) -> None:
+    """Another rule for charges to come; which budget was in force for which entries stays known."""
+    key = account_key(body["dataset"])
+    account = state[key]
+    state[RAISES] = state.get(RAISES, 0) + 1
+    before = account["filter"]
+    budgets = account.get("budgets", [[0, before["epsilon"], before["delta"]]])
+    state[key] = {
+        **account,
+        "filter": body["filter"],
+        "rule": "odometer" if account["charges"] else account["rule"],
+        "total": body["total"],
+        "budgets": [*budgets, [number, body["filter"]["epsilon"], body["filter"]["delta"]]],
+    }

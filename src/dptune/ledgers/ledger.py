@@ -19,13 +19,13 @@ from typing import Any
 
 from dptune._codec import to_values
 from dptune.accounting import ADDED_OR_REMOVED, Cost, Neighbours, compose, cost_from_json
-from dptune.accounting.filter import Filter
+from dptune.accounting.filter import Curve, Filter, filter_values
 from dptune.accounting.neighbours import check_relation
 from dptune.errors import Corrupt, InvalidInput
-from dptune.ledgers._account import account_of, check_name
+from dptune.ledgers._account import account_of, check_name, new_account
 from dptune.ledgers._chain import Chain, Transaction
 from dptune.ledgers._verify import verify_entries
-from dptune.ledgers.entries import DATASETS, Entry, account_key, charge_key, claims_key, print_key
+from dptune.ledgers.entries import DATASETS, Entry, account_key, charge_key, claims_key
 from dptune.ledgers.records import Charge, Purpose, Receipt, Status, charge_of, receipt_of
 
 __all__ = ["Ledger"]
@@ -80,7 +80,7 @@ class Ledger:
         """Make a ledger anew from its entries: one of an older version, or one whose sealed state or key is lost.
 
         Every entry is checked as by :meth:`verify` and kept as it is. With a new key, records that were charged
-        before can no longer be recognised under another name.
+        before are no longer recognised under another name.
 
         Returns:
             Where the old file is kept.
@@ -106,7 +106,7 @@ class Ledger:
         unit: str = "record",
         neighbours: Neighbours = ADDED_OR_REMOVED,
     ) -> Status:
-        """Open a data set with its lifetime budget, which cannot be changed afterwards.
+        """Open a data set with its lifetime budget, fixed before the first release; :meth:`raise_budget` weakens it.
 
         Args:
             dataset: its name.
@@ -130,22 +130,58 @@ class Ledger:
             'at most 5 records added or removed'
             >>> folder.cleanup()
         """
-        rule, relation = Filter.of(epsilon, delta), check_relation(neighbours)
-        name = check_name("A data set's name", dataset)
-        unit = check_name("The unit of privacy", unit)
-        body = {
-            "kind": "dataset",
-            "dataset": name,
-            "unit": unit,
-            "neighbours": str(relation),
-            "filter": to_values(rule),
-            "time": _now(),
-        }
+        body = _opening(dataset, Filter.of(epsilon, delta), unit, neighbours)
         with self._chain.transaction(write=True) as chain:
-            if account_key(name) in chain.state:
+            if account_key(body["dataset"]) in chain.state:
                 raise InvalidInput(
-                    f"The ledger already has a data set {dataset!r}; a budget is given once. Use another name."
+                    f"The ledger already has a data set {dataset!r}; a budget is given once. Use another "
+                    "name, or 'dptune ledger raise'."
                 )
+            chain.append(body)
+        return self.status(dataset)
+
+    def raise_budget(self, dataset: str, epsilon: float, delta: float | None = None) -> Status:
+        """Give a data set a larger budget.
+
+        Before the first charge that is as if it had been opened with it. Afterwards the raise may follow from what was
+        released, so the guarantee changes: with probability 1 - delta the privacy loss of everything released so far
+        is, at any moment since the raise, at most epsilon (``docs/theorems/filter.md``). Statements of later charges
+        say so. Decide on a raise by releases and public things alone, never by what a vault or the records show.
+
+        Args:
+            dataset: its name.
+            epsilon: the new budget.
+            delta: the new delta; by default the one that it has.
+
+        Returns:
+            Where the budget stands.
+
+        Raises:
+            InvalidInput: the data set is unknown, the budget would not be larger, or would not cover what was charged.
+
+        Examples:
+            >>> import tempfile
+            >>> from dptune.accounting import Gdp
+            >>> folder = tempfile.TemporaryDirectory()
+            >>> book = Ledger.create(f"{folder.name}/hospital.ledger")
+            >>> _ = book.add("icu", 1, 1e-5)
+            >>> _ = book.charge("icu", Gdp(0.2))
+            >>> book.raise_budget("icu", 2).rule
+            'odometer'
+            >>> folder.cleanup()
+        """
+        with self._chain.transaction(write=True) as chain:
+            account = account_of(chain, dataset)
+            rule = account.raised(float(epsilon), account.rule.delta if delta is None else float(delta))
+            body = {
+                "kind": "raise",
+                "version": 3,
+                "dataset": dataset,
+                "filter": filter_values(rule),
+                "charges": account.charges,
+                "total": rule.epsilon_spent(account.spent) if account.charges else None,
+                "time": _now(),
+            }
             chain.append(body)
         return self.status(dataset)
 
@@ -154,8 +190,9 @@ class Ledger:
         dataset: str,
         cost: Cost | Sequence[Cost],
         charge: str | None = None,
-        fingerprint: str | None = None,
         purpose: Purpose | None = None,
+        opening: tuple[float, float] | None = None,
+        unit: str = "record",
     ) -> Receipt:
         """Commit a cost, or several fixed together, before anything is trained; refuse what does not fit.
 
@@ -167,8 +204,10 @@ class Ledger:
             cost: the cost, or several that were fixed together.
             charge: its name. Asking again with the same name and costs returns the first receipt, so a run that was
                 cut off pays once.
-            fingerprint: a keyed hash of the records, by which they are recognised under another name.
             purpose: what the charge is for.
+            opening: the budget (epsilon, delta) with which a data set is opened that is not in the ledger yet, in one
+                step with its first charge; without it such a data set is refused.
+            unit: what is protected, in a data set that the charge opens.
 
         Returns:
             The receipt.
@@ -182,23 +221,24 @@ class Ledger:
             raise InvalidInput(f"'cost' must be a cost, or several; got {cost!r}.")
         name = secrets.token_hex(16) if charge is None else check_name("A charge's name", charge)
         with self._chain.transaction() as reader:
-            opened = account_of(reader, dataset)
-        for one in costs:
-            opened.check_relation(one)
-        rule = opened.rule
-        curve = rule.nothing
-        for one in costs:  # outside the transaction, as is the next line: they may take a second
-            curve = curve + rule.curve(one)
-        exact = compose(*costs).epsilon(rule.delta) if len(costs) <= _MOST_FIXED else math.inf
+            rule = self._rule_for(reader, dataset, costs, opening)
+        curve, exact = _priced(rule, costs)  # outside the transaction: it may take a second
         with self._chain.transaction(write=True) as chain:
             done = _find_charge(chain, name)
             if done is not None:
                 return self._again(done, dataset, costs, purpose)
-            account = account_of(chain, dataset)
-            _refuse_other_records(chain, dataset, fingerprint)
+            opens = opening is not None and account_key(dataset) not in chain.state
+            relation = costs[0].neighbours
+            account = new_account(dataset, unit, relation, rule, chain.last()) if opens else account_of(chain, dataset)
+            for one in costs:
+                account.check_relation(one)
+            if account.rule != rule:  # opened or raised by another process since it was read
+                curve, exact = _priced(account.rule, costs)
             spent = account.spent + curve
             admitted = account.admission(spent, exact)
             if admitted is not None:
+                if opens:
+                    chain.append(_opening(dataset, rule, account.unit, relation))
                 body = {
                     "kind": "charge",
                     "dataset": dataset,
@@ -207,14 +247,25 @@ class Ledger:
                     "curve": to_values(curve),
                     "spent": to_values(spent),
                     "rule": admitted,
-                    "fingerprint": fingerprint,
                     "epsilon": exact if math.isfinite(exact) else None,
                     "total": exact if admitted == "fixed" else account.rule.epsilon_spent(spent),
                     "purpose": None if purpose is None else asdict(purpose),
                     "time": _now(),
                 }
                 return receipt_of(chain.append(body))
-        raise account.refusal(exact, spent)
+        raise account.refusal(exact, spent, self.path)
+
+    @staticmethod
+    def _rule_for(
+        chain: Transaction, dataset: str, costs: Sequence[Cost], opening: tuple[float, float] | None
+    ) -> Filter:
+        """The rule for these costs: that of the data set, or the one with which the charge would open it."""
+        if opening is not None and account_key(check_name("A data set's name", dataset)) not in chain.state:
+            return Filter.of(*opening)
+        opened = account_of(chain, dataset)
+        for one in costs:
+            opened.check_relation(one)
+        return opened.rule
 
     def _again(self, entry: Entry, dataset: str, costs: tuple[Cost, ...], purpose: Purpose | None) -> Receipt:
         stored = entry.body.get("purpose")
@@ -276,11 +327,24 @@ class Ledger:
             found = _find_charge(chain, charge)
         return None if found is None else receipt_of(found)
 
-    def terms(self, dataset: str) -> tuple[tuple[float, float], str]:
-        """A data set's budget (epsilon, delta) and its unit of privacy."""
+    def terms(self, dataset: str, entry: int | None = None) -> tuple[tuple[float, float], str]:
+        """A data set's budget and its unit of privacy.
+
+        Args:
+            dataset: its name.
+            entry: the number of an entry, for the budget that was in force for it; by default the one of now.
+
+        Returns:
+            The budget (epsilon, delta), and the unit.
+        """
         with self._chain.transaction() as chain:
             account = account_of(chain, dataset)
-        return (account.rule.epsilon, account.rule.delta), account.unit
+        return account.budget_at(entry), account.unit
+
+    def knows(self, dataset: str) -> bool:
+        """Whether a data set is in the ledger."""
+        with self._chain.transaction() as chain:
+            return account_key(dataset) in chain.state
 
     def check_relation(self, dataset: str, cost: Cost) -> None:
         """Refuse a cost that is not a guarantee about this data set's neighbours; nothing is charged.
@@ -324,7 +388,7 @@ class Ledger:
         charged: set[str] = set()
         found: list[Charge] = []
         for entry in entries:
-            if entry.body["kind"] == "dataset":
+            if entry.body["kind"] in ("dataset", "raise"):
                 deltas[entry.body["dataset"]] = float(entry.body["filter"]["delta"])
             elif entry.body["kind"] == "charge":
                 charge = charge_of(entry, deltas[entry.body["dataset"]])
@@ -379,15 +443,25 @@ def _costs_of(entry: Entry) -> list[Cost]:
     return [cost_from_json(cost) for cost in entry.body["costs"]]
 
 
-def _refuse_other_records(chain: Transaction, dataset: str, fingerprint: str | None) -> None:
-    """The same records under two names would have two budgets."""
-    names = [] if fingerprint is None else chain.state.get(print_key(fingerprint), [])
-    for name in names:
-        if name != dataset:
-            raise InvalidInput(
-                f"These records are in the ledger as {name!r}; one data set has one budget. Charge that name; nothing "
-                "was charged."
-            )
+def _opening(dataset: str, rule: Filter, unit: str, neighbours: Neighbours) -> dict[str, Any]:
+    """The entry that opens a data set."""
+    return {
+        "kind": "dataset",
+        "dataset": check_name("A data set's name", dataset),
+        "unit": check_name("The unit of privacy", unit),
+        "neighbours": str(check_relation(neighbours)),
+        "filter": filter_values(rule),
+        "time": _now(),
+    }
+
+
+def _priced(rule: Filter, costs: Sequence[Cost]) -> tuple[Curve, float]:
+    """What costs add to the sum under a rule, and their epsilon by exact composition."""
+    curve = rule.nothing
+    for one in costs:
+        curve = curve + rule.curve(one)
+    exact = compose(*costs).epsilon(rule.delta) if len(costs) <= _MOST_FIXED else math.inf
+    return curve, exact
 
 
 def _free_cost(costs: list[Cost], wanted: Cost, used: list[int | None]) -> int | None:

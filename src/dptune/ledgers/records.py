@@ -40,7 +40,7 @@ class Receipt:
     Args:
         charge: the charge's name.
         dataset: what it was charged to.
-        rule: "fixed" (one account, fixed before the first release) or "renyi" (the filter).
+        rule: "fixed" (one account, fixed before the first release), "renyi" (the filter) or "odometer" (after a raise).
         head: the hash of the entry, which covers the whole ledger up to it.
         number: of the entry.
         time: of the entry, as ISO 8601.

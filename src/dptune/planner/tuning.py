@@ -67,9 +67,10 @@ def tune(
         runs: the law of the number of runs; by default geometric.
         neighbours: what the guarantee hides; for patients with at most 5 records ``ADDED_OR_REMOVED.group(5)``.
         data_is: "private", "public" or "synthetic".
-        explain: is given the explanation before training, and with a ``rehearsal`` a time of release too; after a
-            rehearsal, everything that it found; and that no model was released, if none was.
-        options: for the runner: ``ledger``, ``dataset``, ``out``, ... (:func:`dptune.run`).
+        explain: is given the explanation before training, what opens a budget, and with a ``rehearsal`` a time of
+            release too; after a rehearsal, everything that it found; and that no model was released, if none was.
+        options: for the runner: ``ledger``, ``dataset``, ``out``, ... (:func:`dptune.run`). Private records without a
+            ``ledger`` are charged to the user's default one, as ``dataset``, or as the file that they are in.
 
     Returns:
         The release: the winner's parameters, its model and the statement.
@@ -99,7 +100,9 @@ def tune(
         if rehearsal is not None and not hidden and options.get("seed") is None:
             explain(offer(advice.plan, Path(rehearsal), options.get("executor")))
     noted = {"repairs": dict(brought.repairs)} if brought.repairs else None
-    release = run(advice.plan, made, brought.data, data_is=data_is, notes=noted, encoder=brought.encoder, **options)
+    options = {"source": data if isinstance(data, str | Path) else None, **options}
+    told: dict[str, Any] = {"data_is": data_is, "notes": noted, "encoder": brought.encoder, "explain": explain}
+    release = run(advice.plan, made, brought.data, **told, **options)
     if explain is not None and not release.details["guarantee"]:
         explain(report(release.path.parent))
     if explain is not None and release.outcome == "no model":

@@ -1,14 +1,11 @@
 """The terms of a run: what must hold before it begins, and what is stored so that it continues under the same terms.
 
-Everything here happens before the charge and looks at no record, but for the keyed fingerprint by which the ledger
-notices the same data under two names; the fingerprint never leaves the ledger.
+Everything here happens before the charge and looks at no record.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +16,6 @@ from dptune._files import plain
 from dptune.accounting import Cost
 from dptune.data import size, take
 from dptune.errors import Corrupt, DptuneError, InvalidInput
-from dptune.ledgers import ledger_key
 from dptune.methods.lines import check_comparable
 from dptune.methods.plan import Plan
 from dptune.methods.stored import plan_from_json
@@ -35,7 +31,6 @@ __all__ = [
     "check_able",
     "check_name",
     "check_run",
-    "fingerprint",
     "preflight",
     "public_trials",
     "stored_job",
@@ -88,30 +83,6 @@ def check_able(plan: Plan, trainer: object) -> None:
         validation_of(trainer, plan.validation)
 
 
-class _Hash:
-    """A file that keeps only the keyed hash of what is written."""
-
-    def __init__(self, key: bytes) -> None:
-        self.state = hashlib.blake2b(key=key, digest_size=32)
-
-    def write(self, content: Any) -> int:
-        self.state.update(content)
-        return memoryview(content).nbytes
-
-
-def fingerprint(data: Any, ledger: Path) -> str | None:
-    """A keyed fingerprint of the records: the same data under two names is noticed, nobody else can compare.
-
-    The key is beside the ledger in a file that only its owner can read.
-    """
-    hashed = _Hash(ledger_key(ledger))
-    try:
-        pickle.Pickler(hashed, protocol=4).dump(data)
-    except Exception:
-        return None  # data that cannot be pickled cannot be compared
-    return hashed.state.hexdigest()
-
-
 @dataclass(frozen=True)
 class Terms:
     """What was agreed before the run began; stored in the vault, so that a run continues under the same terms."""
@@ -124,11 +95,11 @@ class Terms:
     data_is: str
     release_at: str | None
     replay: str
-    fingerprint: str | None
     job: dict[str, Any] | None
     encoder: dict[str, Any] | None = None  # how rows of a table become features; public
     pickle: bool = False  # models that no safe file can hold may be pickles
     units: dict[str, Any] | None = None  # what a record is, where it is a unit of several rows; public
+    opening: list[float] | None = None  # epsilon and delta with which its charge opens a data set that is new
 
     def describe(self) -> dict[str, Any]:
         return {**self.__dict__, "plan": self.plan.describe()}
@@ -138,7 +109,8 @@ def terms_of(vault: Vault) -> Terms:
     advice = "Restore the run folder from a backup."
     try:
         stored = vault.facts()["terms"]
-        return Terms(**{**stored, "plan": plan_from_json(stored["plan"])})
+        known = {name: value for name, value in stored.items() if name != "fingerprint"}  # of older versions
+        return Terms(**{**known, "plan": plan_from_json(stored["plan"])})
     except InvalidInput as error:  # a plan is public, and so is what is wrong with it
         raise Corrupt(f"The vault in {vault.path.parent} is damaged. {error} {advice}") from None
     except (KeyError, TypeError, ValueError):

@@ -171,10 +171,12 @@ class UnderWay:
             receipt = Receipt(**known)
             self._check_charge(receipt)
         elif terms.charge == terms.run:
-            receipt = book.charge(terms.dataset, terms.plan.cost, terms.charge, terms.fingerprint, purpose)
+            opening = None if terms.opening is None else (terms.opening[0], terms.opening[1])
+            unit = RECORD if terms.units is None else DeclaredUnits(**terms.units).unit
+            receipt = book.charge(terms.dataset, terms.plan.cost, terms.charge, purpose, opening, unit)
         else:
             receipt = book.claim(terms.charge, terms.run, terms.dataset, terms.plan.cost, purpose)
-        budget, unit = book.terms(terms.dataset)
+        budget, unit = book.terms(terms.dataset, receipt.number)
         self.vault.remember(receipt=asdict(receipt))
         return receipt, budget, unit
 

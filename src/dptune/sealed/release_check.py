@@ -145,7 +145,9 @@ def _details(path: Path) -> dict[str, Any]:
 def _compare_dataset(found: _Findings, details: dict[str, Any], entries: Sequence[Entry], entry: Entry) -> None:
     name = entry.body["dataset"]
     opened = next(e.body for e in entries if e.body["kind"] == "dataset" and e.body["dataset"] == name)
-    budget = {key: opened["filter"][key] for key in ("epsilon", "delta")}
+    budgets = [e.body for e in entries if e.body["kind"] in ("dataset", "raise") and e.number < entry.number]
+    in_force = next(body for body in reversed(budgets) if body["dataset"] == name)["filter"]
+    budget = {key: in_force[key] for key in ("epsilon", "delta")}
     found.compare("data set", details.get("dataset"), name)
     found.compare("unit", details.get("unit"), opened["unit"])
     relation = neighbours_from_text(opened.get("neighbours", str(ADDED_OR_REMOVED)))

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dptune._files import remove_tree
-from dptune.data import Named
 from dptune.errors import DptuneError, InvalidInput
 from dptune.executors.base import Executor
 from dptune.executors.processes import Processes
@@ -29,7 +28,8 @@ from dptune.sealed._clock import Deadline
 from dptune.sealed._folder import Folder, check_unused, new_folder, working_in
 from dptune.sealed._interrupt import interruptible
 from dptune.sealed._records import check_records, mark_of
-from dptune.sealed._terms import Terms, check_able, check_name, check_run, fingerprint, preflight, stored_job, terms_of
+from dptune.sealed._shared import name_of, notice, shared_ledger
+from dptune.sealed._terms import Terms, check_able, check_name, check_run, preflight, stored_job, terms_of
 from dptune.sealed._under_way import UnderWay, check_release
 from dptune.sealed._units import RECORD, check_relation_of_units, check_unit_in, declared_units
 from dptune.sealed.duration import AUTO, offered_time, workers_of
@@ -57,6 +57,7 @@ def run(
     *,
     ledger: str | Path | Ledger | None = None,
     dataset: str | None = None,
+    source: str | Path | None = None,
     out: str | Path | None = None,
     executor: Executor | None = None,
     seed: int | None = None,
@@ -68,6 +69,7 @@ def run(
     job: dict[str, Any] | None = None,
     notes: dict[str, Any] | None = None,
     encoder: Encoder | None = None,
+    explain: Callable[[str], None] | None = print,
     beat: Callable[[Beat], None] | None = None,
 ) -> Release:
     """Run a plan inside the seal and release its winner.
@@ -76,9 +78,12 @@ def run(
         plan: what to run; it knows its cost.
         trainer: trains one configuration.
         data: the private records, as the trainer takes them.
-        ledger: the budget ledger or its file. Without one the run keeps one of its own, good for this plan's budget
-            alone.
-        dataset: the name under which the records are in the ledger.
+        ledger: the budget ledger or its file. Without one, private records are charged to the user's default ledger
+            (:func:`dptune.ledgers.default_ledger`), which the first run on them opens with its own budget; a run on
+            public or synthetic records keeps one of its own.
+        dataset: the name under which the records are in the ledger. In the default ledger records without a name are
+            known by their ``source``, and those without either are refused.
+        source: the file that the records are in.
         out: the run's folder; a new one by default.
         executor: where trials run; by default processes of this machine.
         seed: makes this a rehearsal, whose release has no guarantee.
@@ -92,6 +97,7 @@ def run(
         job: how the command line described the run, for ``dptune resume``.
         notes: what the curator may want to know of the records, such as how many were repaired; for the vault alone.
         encoder: how the rows of a table became features; it follows from a public schema and goes into the release.
+        explain: is told when a run opens a data set's budget.
         beat: is called with signs of life.
 
     Returns:
@@ -120,21 +126,26 @@ def run(
     randomness = Randomness.fresh() if seed is None else Randomness.rehearsal(seed)
     preflight(plan, trainer, data)
     units = declared_units(data, trainer)
-    name = check_name(dataset or (str(data.name) if isinstance(data, Named) and data.name else "data"))
+    shared = seed is None and ledger is None and data_is == "private"  # charged to the default ledger
+    name = check_name(name_of(dataset, source, data, shared=shared))
     identity = secrets.token_hex(16)
-    path = Path(out) if out is not None else Path("dptune-runs") / f"{_plain(name)}-{identity[:8]}"
+    label = name if dataset or source is None else Path(source).stem
+    path = Path(out) if out is not None else Path("dptune-runs") / f"{_plain(label)}-{identity[:8]}"
     with (
         interruptible(path),
         new_folder(path) as folder,
         _refused(folder, charging=seed is None and charge is None),
     ):
-        book = None
-        if seed is None:
-            unit = RECORD if units is None else units.unit
+        book, opening = None, None
+        unit = RECORD if units is None else units.unit
+        if shared:
+            book, opening = shared_ledger(plan, name, explain)
+        elif seed is None:
             book = folder.own_ledger(plan, name, unit) if ledger is None else _ledger(ledger)
+        if book is not None and opening is None:
             book.check_relation(name, plan.cost)  # refused before anything is written, as is an unknown data set
             check_unit_in(book, name, data)
-        mark = None if book is None else fingerprint(data, book.path)
+        noticed = [] if book is None or data_is != "private" else notice(data, name, book)
         where = None if book is None else str(book.path.absolute())
         terms = Terms(
             plan=plan,
@@ -145,16 +156,16 @@ def run(
             data_is=data_is,
             release_at=release_at,
             replay=replay,
-            fingerprint=mark,
             job=job,
             encoder=None if encoder is None else encoder.describe(),
             pickle=pickle,
             units=None if units is None else asdict(units),
+            opening=opening,
         )
         noted = {"terms": terms.describe(), "state": "open", "generator": _generator(trainer)}
         noted["records"] = mark_of(data, randomness)
-        if notes is not None:
-            noted["notes"] = notes
+        if notes is not None or noticed:
+            noted["notes"] = {**(notes or {}), **({"overlaps": noticed} if noticed else {})}
         if release_at is not None:
             noted["deadline"] = Deadline.of(public_time(release_at)).describe()
         vault = Vault.create(path / "vault", noted, randomness)

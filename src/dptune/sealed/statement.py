@@ -16,7 +16,7 @@ from dptune.ledgers import Receipt
 from dptune.methods.plan import Plan
 from dptune.sealed._units import DeclaredUnits
 
-__all__ = ["WATERMARK", "Facts", "chance_of_no_model", "no_model", "statement_markdown"]
+__all__ = ["RAISED", "WATERMARK", "Facts", "chance_of_no_model", "no_model", "statement_markdown"]
 
 WATERMARK = "NO GUARANTEE"
 
@@ -28,8 +28,16 @@ _RANDOMNESS = {
 _RULES = {
     "fixed": "exact composition (privacy loss distributions) of charges fixed before the first release",
     "renyi": "a Renyi filter, which also holds for charges chosen after seeing earlier releases",
+    "odometer": "a Renyi odometer: the budget was raised after earlier releases (see below)",
     "none": "none: a rehearsal is not charged",
 }
+RAISED = (
+    "The budget of the data set was raised after earlier releases, so it was not fixed in advance. For all releases "
+    "from it together no (epsilon, delta) holds that was known beforehand. What holds: with probability at least "
+    "1 - delta the privacy loss of everything released from it so far is, at any moment since the raise, at most the "
+    "epsilon of its budget (docs/theorems/filter.md). This assumes that the raise was decided by releases and public "
+    "things alone. The guarantee of this release by itself is not changed by it."
+)
 _REPLAYS = {
     "exact": "yes, checked in a rehearsal",
     "inexact": "NO: a rehearsal gave two different results from the same generator, so a trial that was cut off is "
@@ -79,7 +87,8 @@ class Facts:
         """What the guarantee rests on: the method's sentences, one about units where they are not records, and those
         of every run."""
         units = self.neighbours.unit_assumption(self.unit) if self.units is None else self.units.assumption
-        return (*self.plan.assumptions, *(() if units is None else (units,)), *ALWAYS)
+        raised = (RAISED,) if self.receipt is not None and self.receipt.rule == "odometer" else ()
+        return (*self.plan.assumptions, *(() if units is None else (units,)), *raised, *ALWAYS)
 
     @property
     def mode(self) -> str:
@@ -230,7 +239,8 @@ def statement_markdown(facts: Facts) -> str:
         f"| Rule of admission | {_RULES['none' if receipt is None else receipt.rule]} |",
     ]
     if facts.budget is not None:
-        lines.append(f"| Budget of the data set | epsilon {facts.budget[0]:g}, delta {facts.budget[1]:g} |")
+        raised = ", raised after earlier releases" if receipt is not None and receipt.rule == "odometer" else ""
+        lines.append(f"| Budget of the data set | epsilon {facts.budget[0]:g}, delta {facts.budget[1]:g}{raised} |")
     if receipt is not None:
         lines.append(f"| Ledger | entry {receipt.number}, head `{receipt.head}` |")
     lines += [

@@ -82,7 +82,7 @@ def _one(start: Start, runs: Runs, world: int, number: int) -> Observed:
     plan, data = stopping_plan(_TRAINER, runs), np.full(1, float(world))
     with tempfile.TemporaryDirectory(prefix="dptune-audit-") as folder:
         out = Path(folder) / "run"
-        options: dict[str, Any] = {"dataset": "audited", "out": out}
+        options: dict[str, Any] = {"dataset": "audited", "data_is": "synthetic", "out": out}
         if number % 4 == 3:
             with contextlib.suppress(Stopped):
                 start(plan, _TRAINER, data, executor=_Cutting(), **options)

@@ -1,0 +1,238 @@
+"""Records that were charged under another name: noticed by keyed hashes, for the custodian's eyes alone.
+
+A folder beside the ledger (``LEDGER.overlap``, for its owner alone, so that nobody else can even see how large the file
+in it is) holds a sample of keyed hashes of every data set's records. It serves a warning and nothing else: no
+admission, price, statement or release may depend on it, since it depends on the records. The sample is chosen by the
+hashes themselves, so the same records are chosen from two data sets: at most some sixteen thousand of each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dptune._files import connect, private_folder, storage_errors
+from dptune.data import Dataset
+from dptune.ledgers._chain import ledger_key
+
+__all__ = ["Overlap", "OverlapWarning", "Sample", "note_records", "overlaps", "sample_of"]
+
+_MOST = 2**14  # hashes of one data set
+_WORDS = 2**22  # of records, hashed at once
+_SHARE = 0.01  # of the smaller data set: below it records may be equal by chance
+_Hashes = npt.NDArray[np.uint64]
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS datasets (name TEXT PRIMARY KEY, level INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS units (name TEXT, hash BLOB, level INTEGER NOT NULL, PRIMARY KEY (name, hash))",
+)
+
+
+class OverlapWarning(UserWarning):
+    """Some of these records were charged under another name. It depends on the records: for the custodian alone."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Keyed hashes of the records whose own level is at least ``level``; half of all reach a level and not the next.
+
+    Args:
+        level: from which level on records are in the sample.
+        hashes: each record's keyed hash, with its level.
+
+    Example:
+        >>> Sample(0, {b"8 bytes.": 3}).level
+        0
+    """
+
+    level: int
+    hashes: dict[bytes, int]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Records of one data set that are in the ledger as another one.
+
+    Args:
+        dataset: the other name.
+        share: about which part of the smaller data set they are.
+
+    Example:
+        >>> Overlap("icu", 0.25).dataset
+        'icu'
+    """
+
+    dataset: str
+    share: float
+
+    def __str__(self) -> str:
+        return (
+            f"About {max(1, round(100 * self.share))}% of these records, or of those charged as {self.dataset!r}, are "
+            "in both: people whose records stand under two names have two budgets. If they are the same people, charge "
+            f"dataset={self.dataset!r}. This warning depends on the records: it is for the custodian alone."
+        )
+
+
+def sample_of(data: Any, ledger: Path) -> Sample | None:
+    """A sample of keyed hashes of the records.
+
+    Args:
+        data: the records, as a trainer takes them.
+        ledger: the ledger, whose key is used.
+
+    Returns:
+        The sample, or None for records whose content cannot be told: only arrays, data sets of arrays, and lists of
+        plain values are compared.
+
+    Example:
+        >>> from dptune.ledgers import Ledger
+        >>> path = Ledger.create("hospital.ledger").path
+        >>> len(sample_of(np.arange(12.0).reshape(4, 3), path).hashes)
+        4
+    """
+    key = ledger_key(ledger)
+    columns = _columns(data)
+    if columns is None or not len(columns[0]):
+        return None
+    found: _Hashes = np.unique(np.concatenate(list(_hashes(columns, key))))
+    level = 0
+    while np.count_nonzero(found <= _below(level)) > _MOST:
+        level += 1
+    kept = [int(one) for one in found[found <= _below(level)]]
+    return Sample(level, {_closed(one, key): 64 - one.bit_length() for one in kept})
+
+
+def _below(level: int) -> np.uint64:
+    """The largest hash of a level: one with so many zeros in front."""
+    return np.uint64(2 ** (64 - level) - 1)
+
+
+def _columns(data: Any) -> list[npt.NDArray[Any]] | None:
+    """The records as arrays with one row for each, side by side."""
+    if isinstance(data, Dataset):
+        return [data.x, data.y]
+    if isinstance(data, tuple) and data and all(isinstance(one, np.ndarray) and one.ndim for one in data):
+        return list(data) if len({len(one) for one in data}) == 1 else None
+    if isinstance(data, np.ndarray) and data.ndim and data.dtype.kind in "biufcSU":
+        return [data]
+    if isinstance(data, list) and all(isinstance(one, str | bytes | int | float | tuple) for one in data):
+        texts = (repr(one).encode("utf-8", "backslashreplace") for one in data)
+        digests = [hashlib.blake2b(text, digest_size=16).digest() for text in texts]
+        return [np.frombuffer(b"".join(digests), np.uint32).reshape(len(digests), 4)]
+    return None
+
+
+def _hashes(columns: Sequence[npt.NDArray[Any]], key: bytes) -> Iterator[_Hashes]:
+    """One 64-bit keyed hash for each record: a random linear form of its words, then mixed."""
+    width = sum(_row_words(column) for column in columns)
+    stream = hashlib.shake_256(b"dptune overlap" + key).digest(8 * (width + 1))
+    factors = np.frombuffer(stream, np.uint64) | np.uint64(1)
+    rows = max(1, _WORDS // width)
+    for start in range(0, len(columns[0]), rows):
+        words = np.concatenate([_words(column[start : start + rows]) for column in columns], axis=1)
+        yield _mixed((words * factors[:-1]).sum(axis=1, dtype=np.uint64) + factors[-1])
+
+
+def _row_words(column: npt.NDArray[Any]) -> int:
+    size = column.dtype.itemsize * int(np.prod(column.shape[1:], dtype=np.int64))
+    return max(1, -(-size // 4))
+
+
+def _words(rows: npt.NDArray[Any]) -> _Hashes:
+    """The bytes of every row, as words of 32 bits."""
+    width = _row_words(rows)
+    content = np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8).reshape(len(rows), -1)
+    padded = np.zeros((len(rows), 4 * width), np.uint8)
+    padded[:, : content.shape[1]] = content
+    return padded.view(np.uint32).astype(np.uint64)
+
+
+def _mixed(values: _Hashes) -> _Hashes:
+    """The finaliser of SplitMix64: a bijection after which the front bits depend on all."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)
+    return values ^ (values >> np.uint64(31))
+
+
+def _closed(value: int, key: bytes) -> bytes:
+    """What is stored: without the key it cannot be compared with records that somebody guesses."""
+    return hashlib.blake2b(value.to_bytes(8, "big"), key=key, digest_size=8, person=b"dptune overlap").digest()
+
+
+@contextlib.contextmanager
+def _file(ledger: Path) -> Iterator[Any]:
+    """The file with the hashes, in one transaction."""
+    folder = ledger.with_name(ledger.name + ".overlap")
+    with (
+        storage_errors(f"What notices records under two names, in {folder.name},"),
+        contextlib.closing(connect(private_folder(folder) / "hashes.db", "DELETE")) as db,
+    ):
+        db.execute("BEGIN IMMEDIATE")
+        for statement in _SCHEMA:
+            db.execute(statement)
+        yield db
+        db.execute("COMMIT")
+
+
+def overlaps(sample: Sample, dataset: str, ledger: Path) -> list[Overlap]:
+    """Other data sets in which a noticeable part of these records is.
+
+    Args:
+        sample: of the records.
+        dataset: their name.
+        ledger: the ledger beside which the hashes lie.
+
+    Returns:
+        The other names, each with the part of the smaller of both data sets that they share.
+
+    Raises:
+        DptuneError: the file cannot be read.
+
+    Example:
+        >>> from dptune.ledgers import Ledger
+        >>> path = Ledger.create("hospital.ledger").path
+        >>> rows = np.arange(12.0).reshape(4, 3)
+        >>> note_records(sample_of(rows, path), "icu", path)
+        >>> [one.dataset for one in overlaps(sample_of(rows[:2], path), "ward", path)]
+        ['icu']
+    """
+    found = []
+    query = "SELECT hash FROM units WHERE name = ? AND level >= ?"
+    with _file(ledger) as db:
+        for name, level in db.execute("SELECT name, level FROM datasets WHERE name != ?", (dataset,)).fetchall():
+            common = max(int(level), sample.level)
+            theirs = {row[0] for row in db.execute(query, (name, common))}
+            ours = {one for one, own in sample.hashes.items() if own >= common}
+            smaller = min(len(theirs), len(ours))
+            if smaller and len(ours & theirs) >= max(1.0, _SHARE * smaller):
+                found.append(Overlap(str(name), len(ours & theirs) / smaller))
+    return found
+
+
+def note_records(sample: Sample, dataset: str, ledger: Path) -> None:
+    """Keep the hashes of records under the name that they are charged to, beside those that are there.
+
+    Args:
+        sample: of the records.
+        dataset: their name.
+        ledger: the ledger beside which the hashes lie.
+
+    Raises:
+        DptuneError: the file cannot be written.
+    """
+    with _file(ledger) as db:
+        known = db.execute("SELECT level FROM datasets WHERE name = ?", (dataset,)).fetchone()
+        level = sample.level if known is None else max(sample.level, int(known[0]))
+        kept = [(dataset, one, own) for one, own in sample.hashes.items() if own >= level]
+        db.executemany("INSERT OR REPLACE INTO units VALUES (?, ?, ?)", kept)
+        count = "SELECT count(*) FROM units WHERE name = ? AND level >= ?"
+        while db.execute(count, (dataset, level)).fetchone()[0] > _MOST:
+            level += 1
+        db.execute("DELETE FROM units WHERE name = ? AND level < ?", (dataset, level))
+        db.execute("INSERT OR REPLACE INTO datasets VALUES (?, ?)", (dataset, level))

@@ -1,0 +1,77 @@
+"""One budget for one data set, also where nobody named a ledger: the user's default ledger, and the name in it.
+
+The name is declared (``dataset=``, the name of a ``Dataset``) or is the file's own path, whatever link or relative path
+led to it. What depends on records here is a warning for the custodian, who also finds it in the vault.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dptune.data import Named
+from dptune.errors import Corrupt, DptuneError, InvalidInput
+from dptune.ledgers import Ledger
+from dptune.ledgers.default import open_default_folder
+from dptune.ledgers.overlap import OverlapWarning, note_records, overlaps, sample_of
+from dptune.methods.plan import Plan
+
+__all__ = ["name_of", "notice", "shared_ledger"]
+
+_UNNAMED = "data"  # what a Dataset is called that was given no name
+
+
+def name_of(dataset: str | None, source: str | Path | None, data: Any, *, shared: bool) -> str:
+    """The name of the records in a ledger; in the default one, without a declared name, the file that they are in."""
+    if dataset:
+        return dataset
+    if shared and isinstance(data, Path):
+        source = data
+    if shared and source is not None:
+        return str(Path(source).resolve())
+    own = data.name if isinstance(data, Named) else None
+    if isinstance(own, str) and own and own != _UNNAMED:
+        return own
+    if shared:
+        raise InvalidInput(
+            "Private records need a name under which their budget is kept, the same in every run: give dataset='...' "
+            "(--dataset; 'dataset' in [run] of a job). Nothing was charged."
+        )
+    return _UNNAMED
+
+
+def shared_ledger(plan: Plan, dataset: str, explain: Callable[[str], None] | None) -> tuple[Ledger, list[float] | None]:
+    """The user's default ledger, and the budget with which this run will open the data set if it is new there."""
+    book = Ledger.create(open_default_folder())
+    if book.knows(dataset):
+        return book, None
+    budget = plan.budget
+    if explain is not None:
+        explain(
+            f"The data set {dataset!r} is new in the ledger {book.path}: this run opens its budget with its own "
+            f"epsilon {budget.epsilon:g}, delta {budget.delta:g}, for all runs that will ever use these records."
+        )
+    return book, [budget.epsilon, budget.delta]
+
+
+def notice(data: Any, dataset: str, book: Ledger) -> list[str]:
+    """Warn of records that were charged under another name, and keep the hashes of these; nothing else follows.
+
+    The notes are kept before the charge: names without a charge are not warned of, and none can be missed.
+    """
+    try:
+        sample = sample_of(data, book.path)
+        if sample is None:
+            return []
+        others = overlaps(sample, dataset, book.path)
+        found = [str(one) for one in others if book.knows(one.dataset) and book.status(one.dataset).charges]
+        note_records(sample, dataset, book.path)
+    except Corrupt as error:
+        found = [f"{error} The run goes on: it serves a warning alone."]
+    except DptuneError as error:  # the disk: what the run needs will say so itself
+        return [str(error)]
+    for text in found:
+        warnings.warn(text, OverlapWarning, stacklevel=3)
+    return found
