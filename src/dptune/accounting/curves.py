@@ -42,7 +42,7 @@ class RenyiCurve(Cost):
     Example:
         >>> curve = RenyiCurve((2.0, 8.0, 16.0), (0.25, 1.0, 2.0))  # Gaussian(2.0) is one of those under it
         >>> round(curve.epsilon(1e-5), 3)
-        2.281
+        2.214
     """
 
     kind: ClassVar[str] = "renyi-curve"
