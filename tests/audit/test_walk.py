@@ -257,7 +257,8 @@ def test_a_record_that_fails_the_trial_is_caught(monkeypatch: pytest.MonkeyPatch
     found = walk(200, seed=1, only=["judging"])
     assert {one.what for _, one in found.findings} >= {"failures", "count of a trial", "sum over shards"}
     judged = {case.name.split("judged ")[1].split(",")[0] for case, _ in found.findings}
-    assert {"raising", "exiting", "peers"} <= judged
+    assert {"raising", "exiting"} <= judged
+    assert _found("judging", 4000, "judged peers", "part held").findings  # a record that changes what others score
 
 
 def _refusing(made: Callable[[Any], None]) -> Callable[[Any], None]:

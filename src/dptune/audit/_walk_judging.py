@@ -128,8 +128,12 @@ _OPTIONS: dict[str, Any] = {"variant": "sparse", "batch": 2, "alpha": 0.5}
 """Settings that change how records are judged; a method that has one is dealt with it, too."""
 
 
+def _accepted(kind: type[Method]) -> tuple[str, ...]:
+    return tuple(inspect.signature(kind).parameters)
+
+
 def _made(kind: type[Method], **option: Any) -> Method:
-    accepted = inspect.signature(kind).parameters
+    accepted = _accepted(kind)
     given = {name: _SMALL[name] for name in accepted if name in _SMALL} | option
     if "method" in accepted:
         given["method"] = _made(typing.get_type_hints(kind)["method"])
@@ -137,21 +141,19 @@ def _made(kind: type[Method], **option: Any) -> Method:
 
 
 def _judges(name: str) -> bool:
-    """Whether a method promises something, scores by private records, and can be made from small settings alone."""
-    accepted = inspect.signature(method_named(name)).parameters
-    needed = {one for one in accepted if accepted[one].default is inspect.Parameter.empty}
-    return (
-        plan_named(name).guaranteed and bool({"validation", "method"} & set(accepted)) and needed <= {*_SMALL, "method"}
-    )
+    """Whether a method of dptune promises something and scores by private records; others' are audited by a job."""
+    kind = method_named(name)
+    ours = kind.__module__.partition(".")[0] == __name__.partition(".")[0]  # so that a walk follows from its seed alone
+    return ours and plan_named(name).guaranteed and bool({"validation", "method"} & set(_accepted(kind)))
 
 
 def methods() -> dict[str, Callable[[], Method]]:
-    """Every registered method that judges private records, as it is and with each of its options."""
+    """Every registered method of dptune that judges private records, as it is and with each of its options."""
     found: dict[str, Callable[[], Method]] = {}
     for name in filter(_judges, known_methods()):
         kind = method_named(name)
         found[name] = functools.partial(_made, kind)
-        for option in sorted(_OPTIONS.keys() & set(inspect.signature(kind).parameters)):
+        for option in sorted(_OPTIONS.keys() & set(_accepted(kind))):
             found[f"{name}, {option}"] = functools.partial(_made, kind, **{option: _OPTIONS[option]})
     return found
 
