@@ -183,7 +183,7 @@ def test_whether_a_run_is_refused_depends_on_no_record_and_not_on_their_number(l
             return super().fit(params, data, rng)
 
     for place, data in enumerate((DATA, DATA[:7] + 3.0, np.full(90, np.nan))):
-        run(toy_plan(count=1), Watching(), data, out=tmp_path / str(place), executor=Inline())
+        run(toy_plan(count=1), Watching(), data, out=tmp_path / str(place), executor=Inline(), data_is="synthetic")
     assert len(seen) == 3  # a last one of NaN alone is not taken for blank
     assert seen[0] == seen[1] == seen[2]
 
