@@ -42,7 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("executors", "ledgers"),
     ("methods",),
     ("training", "tables"),
-    ("data", "trainer", "judging"),
+    ("data", "trainer", "judging", "units"),
     ("accounting", "spaces"),
     (
         "randomness",

@@ -45,6 +45,8 @@ from dptune.accounting import (
 from dptune.accounting._law import LAWS
 from dptune.accounting.conversions import WithinClient
 from dptune.accounting.cost import _KINDS
+from dptune.accounting.curves import RenyiCurve
+from dptune.accounting.event_mechanisms import DiscreteLaplace, GaussianMixture, Repeated, TruncatedDpSgd
 from dptune.accounting.filter import Curve
 from dptune.accounting.voting import RingVote
 from dptune.errors import InvalidInput
@@ -73,6 +75,11 @@ COSTS: list[Cost] = [
     grouped(PureDp(0.1), 3),
     WithinClient(VOTE),
     within_client(select(VOTE, Geometric(2))),
+    DiscreteLaplace(0.5, 2),
+    GaussianMixture(1.0, (0.0, 1.0), (0.9, 0.1)),
+    TruncatedDpSgd(1000, 0.1, 120, 1.0),
+    Repeated(Laplace(10.0), 3),
+    RenyiCurve((2.0, 8.0), (0.25, 1.0)),
 ]
 RUNS: list[Runs] = [NegativeBinomial(0.5, 10), Geometric(10), Logarithmic(10), Poisson(3), Binomial(20, 0.5)]
 SPACES: list[Any] = [

@@ -14,9 +14,10 @@ from scipy import integrate, stats
 
 from dptune._codec import from_json, to_values
 from dptune.accounting import ADDED_OR_REMOVED, Cost, DpSgd, Gdp, Geometric, Neighbours, PureDp, disjoint, select
-from dptune.accounting.filter import ORDERS, Curve, Filter, filter_from_values, filter_values, renyi_curve
+from dptune.accounting.filter import ORDERS, Curve, Filter, renyi_curve
 from dptune.accounting.profiles import ProfilePair, TableProfile
 from dptune.errors import InvalidInput
+from dptune.ledgers.entries import filter_from_values, filter_values
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ epsilon = 3.0
 delta = 1e-5
 [run]
 workers = 1
+dataset = "outcomes"
 """
 CODE = """
 import numpy as np

@@ -63,7 +63,7 @@ def test_a_relation_cannot_be_edited_away() -> None:
     fields = json.loads(METHODS["geometric"].plan(Budget(8.0, 1e-5, PATIENTS), Toy()).to_json())
     with pytest.raises(InvalidInput, match=r"edited|its settings cost"):
         plan_from_json({**fields, "neighbours": str(ADDED_OR_REMOVED)})
-    with pytest.raises(InvalidInput, match="its parts are about"):
+    with pytest.raises(InvalidInput, match="its fields are about"):
         plan_from_json({**fields, "cost": {**fields["cost"], "neighbours": str(ADDED_OR_REMOVED)}})
 
 

@@ -12,18 +12,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 
-from dptune._codec import from_json, to_values
 from dptune._typing import Array
 from dptune._validate import real
 from dptune.accounting._charge_renyi import divergences
 from dptune.accounting.cost import Cost, check_cost, fast_profile
 from dptune.errors import InvalidInput
 
-__all__ = ["Curve", "Filter", "curve_of", "filter_from_values", "filter_values", "renyi_curve"]
+__all__ = ["Curve", "Filter", "curve_of", "renyi_curve"]
 
 ORDERS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0)
 _SHARE = 0.01  # of the budget's delta, kept for infinite losses
@@ -258,15 +256,3 @@ class Filter:
             else:
                 high = middle
         return high
-
-
-def filter_values(rule: Filter) -> dict[str, Any]:
-    """A filter as plain JSON values; one that was never raised is written as ledgers of before have it."""
-    values: dict[str, Any] = to_values(rule)
-    return values if rule.raised else {key: value for key, value in values.items() if key != "raised"}
-
-
-def filter_from_values(data: object) -> Filter:
-    """A filter from what :func:`filter_values` gave."""
-    known = {"raised": False, **data} if isinstance(data, dict) else data
-    return from_json(known, Filter, "a filter")

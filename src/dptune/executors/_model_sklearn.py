@@ -41,7 +41,7 @@ def is_estimator(model: object) -> bool:
 def _skops() -> Any:
     if importlib.util.find_spec("skops") is None:
         raise InvalidInput(
-            "skops is not installed, which keeps scikit-learn models. Run: pip install 'dptune[sklearn]'."
+            "The package skops, which keeps scikit-learn models, is not installed. Run: pip install 'dptune[sklearn]'."
         )
     return importlib.import_module("skops.io")
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from dptune._codec import from_json
 from dptune.accounting import ADDED_OR_REMOVED, Cost, Gdp, Neighbours, compose, cost_from_json
-from dptune.accounting.filter import Curve, Filter, filter_from_values
+from dptune.accounting.filter import Curve, Filter
 from dptune.accounting.neighbours import neighbours_from_text
 from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.ledgers._chain import Transaction
 from dptune.ledgers.default import is_default
-from dptune.ledgers.entries import DATASETS, Entry, account_key
+from dptune.ledgers.entries import DATASETS, Entry, account_key, filter_from_values
 from dptune.ledgers.records import Status
 
 __all__ = ["NOT_A_SUM", "Account", "account_of", "check_name", "new_account"]

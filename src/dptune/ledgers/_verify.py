@@ -12,10 +12,10 @@ from typing import Any
 
 from dptune._codec import from_json
 from dptune.accounting import ADDED_OR_REMOVED, Cost, Neighbours, compose, cost_from_json
-from dptune.accounting.filter import Curve, Filter, filter_from_values
+from dptune.accounting.filter import Curve, Filter
 from dptune.accounting.neighbours import neighbours_from_text
 from dptune.errors import Corrupt, InvalidInput
-from dptune.ledgers.entries import Entry, account_key, record
+from dptune.ledgers.entries import Entry, account_key, filter_from_values, record
 
 __all__ = ["verify_entries"]
 

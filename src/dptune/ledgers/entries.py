@@ -11,6 +11,9 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+from dptune._codec import from_json, to_values
+from dptune.accounting.filter import Filter
+
 __all__ = [
     "DATASETS",
     "RAISES",
@@ -20,6 +23,8 @@ __all__ = [
     "charge_key",
     "claims_key",
     "digest",
+    "filter_from_values",
+    "filter_values",
     "print_key",
     "record",
 ]
@@ -131,3 +136,15 @@ def _record_raise(state: MutableMapping[str, Any], body: dict[str, Any], number:
         "total": body["total"],
         "budgets": [*budgets, [number, body["filter"]["epsilon"], body["filter"]["delta"]]],
     }
+
+
+def filter_values(rule: Filter) -> dict[str, Any]:
+    """A filter as plain JSON values; one that was never raised is written as ledgers of before have it."""
+    values: dict[str, Any] = to_values(rule)
+    return values if rule.raised else {key: value for key, value in values.items() if key != "raised"}
+
+
+def filter_from_values(data: object) -> Filter:
+    """A filter from what :func:`filter_values` gave."""
+    known = {"raised": False, **data} if isinstance(data, dict) else data
+    return from_json(known, Filter, "a filter")

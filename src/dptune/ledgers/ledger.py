@@ -19,13 +19,13 @@ from typing import Any
 
 from dptune._codec import to_values
 from dptune.accounting import ADDED_OR_REMOVED, Cost, Neighbours, compose, cost_from_json
-from dptune.accounting.filter import Curve, Filter, filter_values
+from dptune.accounting.filter import Curve, Filter
 from dptune.accounting.neighbours import check_relation
 from dptune.errors import Corrupt, InvalidInput
 from dptune.ledgers._account import account_of, check_name, new_account
 from dptune.ledgers._chain import Chain, Transaction
 from dptune.ledgers._verify import verify_entries
-from dptune.ledgers.entries import DATASETS, Entry, account_key, charge_key, claims_key
+from dptune.ledgers.entries import DATASETS, Entry, account_key, charge_key, claims_key, filter_values
 from dptune.ledgers.records import Charge, Purpose, Receipt, Status, charge_of, receipt_of
 
 __all__ = ["Ledger"]

@@ -17,8 +17,9 @@ from dptune.ledgers import Ledger
 from dptune.ledgers.default import open_default_folder
 from dptune.ledgers.overlap import OverlapWarning, note_records, overlaps, sample_of
 from dptune.methods.plan import Plan
+from dptune.sealed._units import check_unit_in
 
-__all__ = ["name_of", "notice", "shared_ledger"]
+__all__ = ["known_ledger", "name_of", "notice", "shared_ledger"]
 
 _UNNAMED = "data"  # what a Dataset is called that was given no name
 
@@ -42,11 +43,21 @@ def name_of(dataset: str | None, source: str | Path | None, data: Any, *, shared
     return _UNNAMED
 
 
-def shared_ledger(plan: Plan, dataset: str, explain: Callable[[str], None] | None) -> tuple[Ledger, list[float] | None]:
+def known_ledger(ledger: str | Path | Ledger, plan: Plan, data: Any, dataset: str) -> Ledger:
+    """A ledger that has the data set; what does not fit it is refused before anything is written."""
+    book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+    book.check_relation(dataset, plan.cost)
+    check_unit_in(book, dataset, data)
+    return book
+
+
+def shared_ledger(
+    plan: Plan, data: Any, dataset: str, explain: Callable[[str], None] | None
+) -> tuple[Ledger, list[float] | None]:
     """The user's default ledger, and the budget with which this run will open the data set if it is new there."""
     book = Ledger.create(open_default_folder())
     if book.knows(dataset):
-        return book, None
+        return known_ledger(book, plan, data, dataset), None
     budget = plan.budget
     if explain is not None:
         explain(

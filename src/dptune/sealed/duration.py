@@ -16,9 +16,9 @@ from typing import Any
 from dptune.errors import InvalidInput
 from dptune.executors.base import DeclaresWorkers, Executor
 from dptune.methods.plan import Plan
-from dptune.sealed.release import load_release
+from dptune.sealed.release import load_release, public_time
 
-__all__ = ["AUTO", "likely_seconds", "measured_seconds", "offer", "offered_time", "workers_of"]
+__all__ = ["AUTO", "likely_seconds", "measured_seconds", "offer", "offered_time", "release_time", "workers_of"]
 
 AUTO = "auto"
 _QUANTILE = 0.999  # of the number of runs
@@ -90,3 +90,23 @@ def offer(plan: Plan, rehearsal: Path, executor: Any) -> str:
         f"will most likely be over by {moment}; release_at = 'auto' (--release-at auto) would release nothing before "
         "such a time."
     )
+
+
+def release_time(plan: Plan, given: str | None, rehearsal: str | Path | None, executor: Any) -> str | None:
+    """The public time of release, which must be ahead: one that has passed hides nothing."""
+    if given is None:
+        return None
+    if given == AUTO:
+        if rehearsal is None:
+            raise InvalidInput(
+                "'release_at' = 'auto' needs the folder of a rehearsal, which tells how long a run takes. "
+                "Give 'rehearsal'."
+            )
+        return offered_time(plan, Path(rehearsal), workers_of(executor)).isoformat()
+    moment = public_time(given)
+    if moment <= datetime.datetime.now(datetime.UTC):
+        raise InvalidInput(
+            f"'release_at' is a public time before which nothing is released; {given} has passed. Give one by which "
+            "the run will be over, or leave it out."
+        )
+    return moment.isoformat()

@@ -9,7 +9,6 @@ to the vault; what is raised says nothing that depends on data.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import re
 import secrets
 from collections.abc import Callable, Iterator
@@ -28,11 +27,11 @@ from dptune.sealed._clock import Deadline
 from dptune.sealed._folder import Folder, check_unused, new_folder, working_in
 from dptune.sealed._interrupt import interruptible
 from dptune.sealed._records import check_records, mark_of
-from dptune.sealed._shared import name_of, notice, shared_ledger
+from dptune.sealed._shared import known_ledger, name_of, notice, shared_ledger
 from dptune.sealed._terms import Terms, check_able, check_name, check_run, preflight, stored_job, terms_of
 from dptune.sealed._under_way import UnderWay, check_release
-from dptune.sealed._units import RECORD, check_relation_of_units, check_unit_in, declared_units
-from dptune.sealed.duration import AUTO, offered_time, workers_of
+from dptune.sealed._units import RECORD, check_relation_of_units, declared_units
+from dptune.sealed.duration import release_time
 from dptune.sealed.loop import Beat
 from dptune.sealed.release import (
     Release,
@@ -121,8 +120,7 @@ def run(
     """
     check_run(plan, trainer, seed, data_is)
     check_relation_of_units(data, plan.budget.neighbours)
-    release_at = _release_time(plan, release_at, rehearsal, executor)
-    replay = "unknown" if rehearsal is None else str(load_release(Path(rehearsal)).details.get("replay", "unknown"))
+    release_at = release_time(plan, release_at, rehearsal, executor)
     randomness = Randomness.fresh() if seed is None else Randomness.rehearsal(seed)
     preflight(plan, trainer, data)
     units = declared_units(data, trainer)
@@ -131,65 +129,47 @@ def run(
     identity = secrets.token_hex(16)
     label = name if dataset or source is None else Path(source).stem
     path = Path(out) if out is not None else Path("dptune-runs") / f"{_plain(label)}-{identity[:8]}"
-    with (
-        interruptible(path),
-        new_folder(path) as folder,
-        _refused(folder, charging=seed is None and charge is None),
-    ):
+    with interruptible(path), new_folder(path) as folder, _refused(folder, seed is None and charge is None):
         book, opening = None, None
-        unit = RECORD if units is None else units.unit
         if shared:
-            book, opening = shared_ledger(plan, name, explain)
+            book, opening = shared_ledger(plan, data, name, explain)
         elif seed is None:
-            book = folder.own_ledger(plan, name, unit) if ledger is None else _ledger(ledger)
-        if book is not None and opening is None:
-            book.check_relation(name, plan.cost)  # refused before anything is written, as is an unknown data set
-            check_unit_in(book, name, data)
+            own = folder.own_ledger(plan, name, RECORD if units is None else units.unit) if ledger is None else ledger
+            book = known_ledger(own, plan, data, name)
         noticed = [] if book is None or data_is != "private" else notice(data, name, book)
-        where = None if book is None else str(book.path.absolute())
         terms = Terms(
             plan=plan,
             run=identity,
             charge=charge or identity,
-            ledger=where,
+            ledger=None if book is None else str(book.path.absolute()),
             dataset=name,
             data_is=data_is,
             release_at=release_at,
-            replay=replay,
+            replay=_replay_of(rehearsal),
             job=job,
             encoder=None if encoder is None else encoder.describe(),
             pickle=pickle,
             units=None if units is None else asdict(units),
             opening=opening,
         )
-        noted = {"terms": terms.describe(), "state": "open", "generator": _generator(trainer)}
-        noted["records"] = mark_of(data, randomness)
-        if notes is not None or noticed:
-            noted["notes"] = {**(notes or {}), **({"overlaps": noticed} if noticed else {})}
-        if release_at is not None:
-            noted["deadline"] = Deadline.of(public_time(release_at)).describe()
+        noted = _first_notes(terms, trainer, notes, noticed) | {"records": mark_of(data, randomness)}
         vault = Vault.create(path / "vault", noted, randomness)
         return UnderWay(path, vault, terms, trainer, data, executor or Processes(), beat).work()
 
 
-def _release_time(plan: Plan, given: str | None, rehearsal: str | Path | None, executor: Any) -> str | None:
-    """The public time of release, which must be ahead: one that has passed hides nothing."""
-    if given is None:
-        return None
-    if given == AUTO:
-        if rehearsal is None:
-            raise InvalidInput(
-                "'release_at' = 'auto' needs the folder of a rehearsal, which tells how long a run takes. "
-                "Give 'rehearsal'."
-            )
-        return offered_time(plan, Path(rehearsal), workers_of(executor)).isoformat()
-    moment = public_time(given)
-    if moment <= datetime.datetime.now(datetime.UTC):
-        raise InvalidInput(
-            f"'release_at' is a public time before which nothing is released; {given} has passed. Give one by which "
-            "the run will be over, or leave it out."
-        )
-    return moment.isoformat()
+def _replay_of(rehearsal: str | Path | None) -> str:
+    """What an earlier rehearsal found about replays."""
+    return "unknown" if rehearsal is None else str(load_release(Path(rehearsal)).details.get("replay", "unknown"))
+
+
+def _first_notes(terms: Terms, trainer: object, notes: dict[str, Any] | None, noticed: list[str]) -> dict[str, Any]:
+    """What the vault is told when a run begins."""
+    noted = {"terms": terms.describe(), "state": "open", "generator": _generator(trainer)}
+    if notes is not None or noticed:
+        noted["notes"] = {**(notes or {}), **({"overlaps": noticed} if noticed else {})}
+    if terms.release_at is not None:
+        noted["deadline"] = Deadline.of(public_time(terms.release_at)).describe()
+    return noted
 
 
 @contextlib.contextmanager
@@ -301,10 +281,6 @@ def _plain(name: str) -> str:
             "the run goes with 'out'."
         )
     return name
-
-
-def _ledger(ledger: str | Path | Ledger) -> Ledger:
-    return ledger if isinstance(ledger, Ledger) else Ledger(ledger)
 
 
 def _charged(vault: Vault) -> bool:

@@ -110,15 +110,16 @@ class Schema:
             for field, value in (("unit_rows", self.unit_rows), ("unit_name", self.unit_name)):
                 if value is not None:
                     raise InvalidInput(
-                        f"{field} = {value!r} is for units of several rows; name their column, unit = 'COLUMN', too."
+                        f"The schema's {field} = {value!r} is for units of several rows; name their column too, "
+                        "unit = 'COLUMN'."
                     )
             return
         found = next((column for column in self.columns if column.name == self.unit), None)
         if found is None or isinstance(found, Target):
             what = "is the target" if found else "is no column of the schema"
             raise InvalidInput(
-                f"unit = {self.unit!r} {what}; name the column that says whose row it is (declare it with kind = "
-                "'ignore' if nothing is learnt from it), or write unit = 'row'."
+                f"The schema's unit = {self.unit!r} {what}; name the column that says whose row it is (declare it "
+                "with kind = 'ignore' if nothing is learnt from it), or write unit = 'row'."
             )
         check_unit(self.unit_called, self.unit_rows)
 
