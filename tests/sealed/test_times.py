@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.sealed.toy import DATA, Inline, ToyTrainer, cut_off, toy_plan
 
+from dptune._codec import to_values
 from dptune.errors import InvalidInput
 from dptune.executors import Work
 from dptune.ledgers import Ledger
@@ -148,9 +149,9 @@ def test_a_resumed_run_waits_on_the_same_clock(tmp_path: Path, clocks: Clocks, m
     moment = _in_an_hour(clocks)
     before = Deadline.of(moment)
     clocks.wall += 48 * HOUR
-    assert Deadline.stored(before.describe(), moment).left() == pytest.approx(HOUR)
+    assert Deadline.stored(to_values(before), moment).left() == pytest.approx(HOUR)
     monkeypatch.setattr(_clock, "_boot", lambda: "another start of the machine")
-    assert Deadline.stored(before.describe(), moment).left() == pytest.approx(-47 * HOUR)
+    assert Deadline.stored(to_values(before), moment).left() == pytest.approx(-47 * HOUR)
     assert Deadline.stored(None, moment).left() == pytest.approx(-47 * HOUR)
 
 

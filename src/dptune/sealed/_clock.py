@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dptune._codec import from_json
+
 __all__ = ["Deadline"]
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -47,13 +49,8 @@ class Deadline:
     @classmethod
     def stored(cls, value: dict[str, Any] | None, moment: datetime.datetime) -> Deadline:
         """The one that was written down, if the machine has not been started again since."""
-        if value is not None and value["boot"] is not None and value["boot"] == _boot():
-            return cls(float(value["at"]), value["boot"])
-        return cls.of(moment)
-
-    def describe(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        return {"at": self.at, "boot": self.boot}
+        known = None if value is None else from_json(value, cls, "a deadline")
+        return known if known is not None and known.boot is not None and known.boot == _boot() else cls.of(moment)
 
     def left(self) -> float:
         """Seconds until then; negative afterwards."""

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dptune._codec import to_values
 from dptune._files import remove_tree
 from dptune.errors import DptuneError, InvalidInput
 from dptune.executors.base import Executor
@@ -168,7 +169,7 @@ def _first_notes(terms: Terms, trainer: object, notes: dict[str, Any] | None, no
     if notes is not None or noticed:
         noted["notes"] = {**(notes or {}), **({"overlaps": noticed} if noticed else {})}
     if terms.release_at is not None:
-        noted["deadline"] = Deadline.of(public_time(terms.release_at)).describe()
+        noted["deadline"] = to_values(Deadline.of(public_time(terms.release_at)))
     return noted
 
 
