@@ -78,3 +78,13 @@ def test_a_missing_option_is_one_line(capsys: pytest.CaptureFixture[str]) -> Non
 def test_an_unknown_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nonsense"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_plan_for_the_power_of_an_attack(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["plan", "--delta", "1e-5", "--rate", ".05", "--steps", "50", "--runs", "geometric:5"]
+    assert main([*options, "--power", ".1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 0.0999 < found["attack"]["power"] <= 0.1
+    assert main([*options, "--power", ".1", "--epsilon", "1"]) == 2
+    assert main(options) == 2
+    assert "either --epsilon E, or --power P" in capsys.readouterr().err

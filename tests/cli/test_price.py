@@ -117,3 +117,12 @@ def test_a_line_stands_beside_the_literature(capsys: pytest.CaptureFixture[str])
     assert shown["base_epsilon"] == pytest.approx(1.093, abs=2e-3)
     assert shown["literature"]["papernot_steinke"] == pytest.approx(3.191, abs=5e-3)
     assert shown["epsilon_lower"] < shown["epsilon"] < shown["literature"]["papernot_steinke"]
+
+
+def test_attacks_are_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--base", "gdp:0.5", "--runs", "geometric:5", "--delta", "1e-5"]
+    plain = _price(capsys, *options)
+    found = _price(capsys, *options, "--attacks")
+    assert set(found) - set(plain) == {"attack", "advantage", "mu"}
+    assert main(["price", *options, "--attacks"]) == 0
+    assert "an attacker who wrongly accuses 1 in 100 outsiders finds at most" in capsys.readouterr().out

@@ -33,11 +33,14 @@ def price(
     plan: Annotated[
         Path | None, typer.Option(help="A plan.json, as every release has one; instead of the rest.")
     ] = None,
+    attacks: Annotated[
+        bool, typer.Option("--attacks", help="Also what attackers can reach: power at 1 in 100, and mu.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Price a tuning plan: one run, the whole, a certificate from below, and the literature."""
     if plan is not None:
-        _price_plan(plan, as_json)
+        _price_plan(plan, as_json, attacks)
         return
     if base is None or runs is None or delta is None:
         missing = "--base" if base is None else "--runs" if runs is None else "--delta"
@@ -58,11 +61,12 @@ def price(
     if as_json:
         literature = {name: bound.epsilon for name, bound in bounds.items()}
         figures = {"base_epsilon": base_epsilon, "epsilon": epsilon, "epsilon_lower": lower, "delta": delta}
-        print_json({**figures, "literature": literature, **readings(total)})
+        print_json({**figures, "literature": literature, **(readings(total) if attacks else {})})
         return
     title = f"epsilon at delta {delta:g}: {mechanism}, {law}"
     _show(title, base_epsilon, epsilon, lower, {name: bound.epsilon for name, bound in bounds.items()})
-    print(in_words(total))
+    if attacks:
+        print(in_words(total))
 
 
 def _show(title: str, one_run: float, epsilon: float, lower: float, literature: dict[str, float | None]) -> None:
@@ -79,7 +83,7 @@ def _show(title: str, one_run: float, epsilon: float, lower: float, literature: 
     print(f"Not applicable here: {', '.join(silent)}; docs/literature.md says why.")
 
 
-def _price_plan(path: Path, as_json: bool) -> None:
+def _price_plan(path: Path, as_json: bool, attacks: bool) -> None:
     """What a stored plan costs, computed anew from its description."""
     from dptune.methods import plan_from_json  # noqa: PLC0415 - methods load slowly, and only this needs them
 
@@ -92,9 +96,11 @@ def _price_plan(path: Path, as_json: bool) -> None:
     lower = stored.cost.epsilon_lower(delta) if stored.guaranteed else None
     if as_json:
         figures = {"epsilon": epsilon, "epsilon_lower": lower, "delta": delta}
-        print_json({"method": stored.method, **figures, **(readings(stored.cost) if stored.guaranteed else {})})
+        print_json(
+            {"method": stored.method, **figures, **(readings(stored.cost) if attacks and stored.guaranteed else {})}
+        )
         return
     rows = [["dptune, proven", number(epsilon)], ["certificate from below", number(lower or None)]]
     print_rows(f"epsilon at delta {delta:g}: {stored.method}", ["", "epsilon"], rows)
-    if stored.guaranteed:
+    if attacks and stored.guaranteed:
         print(in_words(stored.cost))
