@@ -5,12 +5,14 @@ Every public constructor calls these, so that a value that gets past one of them
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
+from collections.abc import Iterable
 
 from dptune.errors import InvalidInput
 
-__all__ = ["flag", "integer", "real"]
+__all__ = ["flag", "integer", "nearest", "real"]
 
 
 def _interval(low: float, high: float, low_open: bool, high_open: bool) -> str:
@@ -59,3 +61,14 @@ def flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InvalidInput(f"'{name}' must be true or false; got {value!r}.")
     return value
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """The known name that somebody may have meant, as a remark for an error; empty if none is close.
+
+    Example:
+        >>> nearest("validaton", ["validation", "records"])
+        " (did you mean 'validation'?)"
+    """
+    found = difflib.get_close_matches(str(name), list(known), 1, 0.5)
+    return f" (did you mean {found[0]!r}?)" if found else ""

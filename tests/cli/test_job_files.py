@@ -78,3 +78,22 @@ def test_private_files_are_repaired_and_public_ones_refused(tmp_path: Path) -> N
     for public in ({"kind": "public"}, {"validation": str(path)}):
         with pytest.raises(InvalidInput, match="NaN or infinite"):
             load_data(Job({"data": {**given, **public}}))
+
+
+def test_unknown_names_come_with_the_nearest_known_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text, said in (("[data]\nvalidaton = 1\n", "'validation'"), ("[budgt]\nepsilon = 1\n", "'budget'")):
+        (tmp_path / "job.toml").write_text(text)
+        assert main(["tune", str(tmp_path / "job.toml"), "--out", str(tmp_path / "run")]) == 2
+        assert f"did you mean {said}?" in capsys.readouterr().err
+
+
+def test_a_folder_is_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["tune", str(tmp_path), "--epsilon", "1", "--delta", "1e-5", "--out", str(tmp_path / "run")]
+    assert main(given) == 2
+    assert "is a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["tune"], ["price"], ["ledger"], ["ledger", "show"]])
+def test_a_short_h_asks_for_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "-h"]) == 0
+    assert "Usage:" in capsys.readouterr().out

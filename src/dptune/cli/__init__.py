@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from dptune._version import __version__
-from dptune.cli._commands import Commands
+from dptune.cli._commands import HELP, Commands
 from dptune.errors import DptuneError
 
 __all__ = ["app", "main"]
@@ -23,6 +23,7 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     add_completion=False,
+    context_settings=HELP,
     pretty_exceptions_enable=False,
 )
 

@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from dptune._threads import loading_with_one_thread
 from dptune.errors import DptuneError, InvalidInput
 
-__all__ = ["COMMANDS", "Commands"]
+__all__ = ["COMMANDS", "HELP", "Commands"]
 
 COMMANDS = {
     "demo": "Tune a private softmax regression on digits within epsilon 3, tuning included.",
@@ -34,6 +34,7 @@ COMMANDS = {
 }
 """Every command with its one line of help: the first line of what ``dptune COMMAND --help`` says."""
 
+HELP = {"help_option_names": ["-h", "--help"]}
 _SHORT_SUMS = ("price", "plan", "compare")  # they compute, but nothing that more threads would make faster
 
 
@@ -70,5 +71,5 @@ def _loaded(name: str) -> Any:
     if isinstance(found, typer.Typer):
         return typer.main.get_group(found)
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name)(found)
+    alone.command(name, context_settings=HELP)(found)
     return typer.main.get_command(alone)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dptune._validate import integer
+from dptune._validate import integer, nearest
 from dptune.accounting import ADDED_OR_REMOVED
 from dptune.errors import InvalidInput
 from dptune.executors import Executor, Processes
@@ -93,13 +93,16 @@ class Job:
     def __post_init__(self) -> None:
         for name, fields in self.sections.items():
             if name not in SECTIONS:
-                raise InvalidInput(f"A job has no section [{name}]; it has {', '.join(SECTIONS)}.")
+                raise InvalidInput(
+                    f"A job has no section [{name}]{nearest(name, SECTIONS)}; it has {', '.join(SECTIONS)}."
+                )
             if not isinstance(fields, dict):
                 raise InvalidInput(f"[{name}] must be a section with fields; got {fields!r}.")
             known = SECTIONS[name]
             for field in fields if known else ():
                 if field not in known:
-                    raise InvalidInput(f"Section [{name}] has no field {field!r}; it has {', '.join(known)}.")
+                    has = ", ".join(known)
+                    raise InvalidInput(f"Section [{name}] has no field {field!r}{nearest(field, known)}; it has {has}.")
 
     def get(self, section: str, field: str, default: Any = None) -> Any:
         """A field, or the default."""

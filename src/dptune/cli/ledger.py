@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dptune.accounting import ADDED_OR_REMOVED
+from dptune.cli._commands import HELP
 from dptune.cli._output import number, print_json, print_rows
 from dptune.errors import InvalidInput
 from dptune.ledgers import Charge, Ledger, Status, default_ledger
@@ -18,7 +19,9 @@ from dptune.sealed.statement import RAISED
 
 __all__ = ["ledger"]
 
-ledger = typer.Typer(no_args_is_help=True, help="The budget ledger: show, verify, rebuild, add, raise.")
+ledger = typer.Typer(
+    no_args_is_help=True, context_settings=HELP, help="The budget ledger: show, verify, rebuild, add, raise."
+)
 
 _File = Annotated[Path | None, typer.Argument(help="The ledger; none: your default one.")]
 _Named = Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dptune.cli._commands import HELP
 from dptune.cli._output import print_json
 from dptune.errors import InvalidInput
 from dptune.tables import CsvFormat
@@ -15,7 +16,9 @@ from dptune.tables import draft as draft_schema
 __all__ = ["schema"]
 
 schema = typer.Typer(
-    help="The public schema of a table: draft one from the names of its columns.", no_args_is_help=True
+    context_settings=HELP,
+    help="The public schema of a table: draft one from the names of its columns.",
+    no_args_is_help=True,
 )
 
 

@@ -68,6 +68,8 @@ def tune(
 ) -> int:
     """Tune on private data within (epsilon, delta) and release the winner, the model and the statement.
 
+    SOURCE is a CSV, Parquet or npz file of records, or a job: a TOML file (docs/tune.md).
+
     Exit codes: 0 a model was released, 2 refused or stopped, 3 released without a model.
     """
     job = _started(source, data)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from dptune.cli._commands import HELP
 from dptune.cli._output import print_json
 from dptune.sealed import Reading, read_vault
 from dptune.sealed.reading import HEADING, trial_line
@@ -17,6 +18,7 @@ from dptune.sealed.reading import HEADING, trial_line
 __all__ = ["vault"]
 
 vault = typer.Typer(
+    context_settings=HELP,
     no_args_is_help=True,
     help="What a curator may see of a sealed run: scores, errors, timings. Every reading is logged.",
 )

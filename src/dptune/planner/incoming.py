@@ -116,6 +116,8 @@ def schema_of_public(data: Any, target: str | None, *, public: bool) -> Schema:
     """The schema of a public table, read off its records; a private one is refused with what to do."""
     if not public:
         where = data if isinstance(data, str | Path) else "FILE"
+        if where != "FILE" and Path(where).is_dir():
+            raise InvalidInput(f"{where} is a folder; give the CSV, Parquet or npz file in it that has the records.")
         raise InvalidInput(
             f"Private records need a public schema: 'dptune schema draft {where} --out schema.toml' drafts one from "
             "the names of the columns; fill it in and give schema='schema.toml' (--schema schema.toml)."

@@ -6,14 +6,14 @@ as their defaults; an unknown name is refused with the nearest known one.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dptune._validate import nearest
 from dptune.errors import InvalidInput
 from dptune.tables.columns import KINDS, MOST_VALUES, Category, Column, Number, Target, Text
 from dptune.tables.schema import ROW, VERSION, CsvFormat, Schema
@@ -143,7 +143,7 @@ def _column(name: str, fields: object) -> Column:
         raise InvalidInput(f"{where} is not filled in: its kind is one of {', '.join(KINDS)}.")
     if kind not in KINDS:
         raise InvalidInput(
-            f"{where}: there is no kind {kind!r}{_nearest(kind, KINDS)}; it is one of {', '.join(KINDS)}."
+            f"{where}: there is no kind {kind!r}{nearest(kind, KINDS)}; it is one of {', '.join(KINDS)}."
         )
     given = {field: value for field, value in fields.items() if field != "kind"}
     _known(given, _FIELDS[kind], where)
@@ -186,12 +186,7 @@ def _known(given: Mapping[str, Any], known: tuple[str, ...], where: str) -> None
     for field in given:
         if field not in known:
             has = ", ".join(known) or "nothing but a kind"
-            raise InvalidInput(f"{where} has no {field!r}{_nearest(field, known)}; it has {has}.")
-
-
-def _nearest(name: object, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(str(name), list(known), 1, 0.5)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+            raise InvalidInput(f"{where} has no {field!r}{nearest(field, known)}; it has {has}.")
 
 
 def schema_to_toml(schema: Schema) -> str:
