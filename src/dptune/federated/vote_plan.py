@@ -10,11 +10,12 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from dptune import _validate
+from dptune._codec import from_json, to_values
 from dptune.accounting import Neighbours
 from dptune.accounting.voting import RingVote, calibrate_vote
 from dptune.errors import InvalidInput
@@ -87,6 +88,8 @@ class VotePlan:
         _validate.integer("scale", self.scale, 1, 2**24)
         _validate.real("sigma", self.sigma, 0, low_open=True)
         topology(self.clients, self.dropout, self.colluding)
+        for name in ("epsilon", "delta", "dropout", "sigma"):  # 2 and 2.0 are one plan, with one text
+            object.__setattr__(self, name, float(getattr(self, name)))
 
     @classmethod
     def calibrated(
@@ -176,12 +179,12 @@ class VotePlan:
 
     def to_json(self) -> str:
         """Encode; equal plans have equal text."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return json.dumps(to_values(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> VotePlan:
         """Decode and check."""
         try:
-            return cls(**json.loads(text))
-        except (TypeError, ValueError) as bad:
+            return from_json(text, cls, "a vote")
+        except (InvalidInput, ValueError) as bad:
             raise ProtocolError(f"The server's vote is not acceptable: {bad}") from bad
