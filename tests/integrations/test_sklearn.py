@@ -100,6 +100,16 @@ def test_private_records_are_tuned_once_within_their_budget(schema: Path, tmp_pa
     assert (back.predict(x) == model.predict(x)).all()
 
 
+def test_rows_and_classes_belong_together_by_place(schema: Path) -> None:
+    """A Series with another index is aligned by pandas, and would get every class wrong."""
+    table = _table(60)
+    x, y = table[["age", "city"]], table["ill"]
+    given: dict[str, Any] = {"schema": schema, "data_is": "synthetic", "random_state": 0}
+    one, two = (PrivateTunedClassifier(3.0, **given) for _ in range(2))
+    shifted = y.set_axis(range(1000, 1060))
+    assert (one.fit(x, y).predict_proba(x) == two.fit(x, shifted).predict_proba(x)).all()
+
+
 def test_private_records_need_what_is_public_about_them(schema: Path) -> None:
     table = _table(20)
     x, y = table[["age", "city"]], table["ill"]

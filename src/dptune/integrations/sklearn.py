@@ -44,7 +44,7 @@ class PrivateTunedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         dataset: the name of the records in the ledger.
         ledger: the budget ledger or its file.
         data_is: "private", "public" or "synthetic".
-        out: the folder of the run; for public records a temporary one, which is removed.
+        out: the folder of the run; unless records are private a temporary one, which is removed.
         random_state: for public and synthetic records only; it makes the run a rehearsal, without a guarantee.
 
     Raises:
@@ -159,7 +159,7 @@ class PrivateTunedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             raise InvalidInput("Private records need dataset='NAME', under which the ledger knows them.")
         schema = self.schema if isinstance(self.schema, Schema) else read_schema(self.schema)
         if is_frame(x):
-            data: Any = x if y is None else x.assign(**{schema.target.name: y})
+            data: Any = x if y is None else x.assign(**{schema.target.name: np.asarray(y)})  # by place, not index
         else:
             warnings.warn(
                 "X is an array: if it was made by something that was fitted on the private records (a scaler, a "
@@ -186,7 +186,7 @@ class PrivateTunedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _keeps_nothing(self) -> bool:
         """Whether the run's folder is of no use afterwards."""
-        return self.data_is == "public" and self.out is None and self.ledger is None
+        return self.data_is != "private" and self.out is None and self.ledger is None
 
     def _fitted(self) -> Any:
         check_is_fitted(self, "outcome_")
