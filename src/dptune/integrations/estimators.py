@@ -38,12 +38,12 @@ class EstimatorTrainer:
     """
 
     factory: Callable[[Params], Any]
-    declared: Callable[[Params], Cost]
+    declared: Cost | Callable[[Params], Cost]
     validation: Dataset | None = None
 
     def cost(self, params: Params) -> Cost:
         """The declared cost of one ``fit``."""
-        return self.declared(params)
+        return self.declared if isinstance(self.declared, Cost) else self.declared(params)
 
     def fit(self, params: Params, data: Dataset, rng: np.random.Generator) -> Fitted[Any]:
         """Fit one estimator; if it takes a ``random_state``, that is a function of the run.
@@ -93,24 +93,11 @@ def estimator_trainer(
     """
     if cost is None:
         return EstimatorTrainer(factory, lambda params: epsilon_of(factory(params)), validation)
-    if isinstance(cost, Cost):
-        return EstimatorTrainer(factory, _Always(cost), validation)
-    if not callable(cost):
+    if not isinstance(cost, Cost) and not callable(cost):
         raise InvalidInput(
             f"'cost' must be a cost, or a function of the parameters that returns one; got {cost!r:.80}."
         )
     return EstimatorTrainer(factory, cost, validation)
-
-
-@dataclass(frozen=True)
-class _Always:
-    """A cost that does not depend on the parameters."""
-
-    cost: Cost
-
-    def __call__(self, params: Params) -> Cost:
-        del params
-        return self.cost
 
 
 def epsilon_of(estimator: object) -> PureDp:
