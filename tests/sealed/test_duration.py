@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import sys
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from dptune.accounting import Gaussian, Geometric
 from dptune.errors import InvalidInput
 from dptune.executors import Processes
 from dptune.methods import Adaptive, Budget, NoisyBest, RandomStopping, Subset
-from dptune.sealed import run
+from dptune.sealed import duration, run
 from dptune.sealed.duration import likely_seconds, measured_seconds, offered_time
 from dptune.spaces import Float, Space
 
@@ -73,8 +72,7 @@ def test_trainings_that_share_a_worker_share_its_time(tmp_path: Path) -> None:
 def test_auto_takes_the_offered_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(toy_plan(count=1), ToyTrainer(), DATA, out=tmp_path / "a", executor=ONE, seed=1, data_is="synthetic")
     offered = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=2)
-    module = sys.modules["dptune.sealed.run"]
-    monkeypatch.setattr(module, "offered_time", lambda *_: offered)  # sooner, so that the test need not wait
+    monkeypatch.setattr(duration, "offered_time", lambda *_: offered)  # sooner, so that the test need not wait
     plan = toy_plan(count=1)
     release = run(
         plan,
