@@ -2,7 +2,8 @@
 
     python benchmarks/units.py [--units 20000] [--rows 5]
 
-Steps of both kinds take turns in one process; medians. Batches hold the same number of rows in expectation.
+Steps of the one kind are timed after those of the other, in one process; medians. Batches hold the same number of
+rows in expectation.
 """
 
 from __future__ import annotations
