@@ -121,6 +121,20 @@ def test_private_records_need_what_is_public_about_them(schema: Path) -> None:
         PrivateTunedClassifier(schema=schema, dataset="a", random_state=1).fit(x, y)
 
 
+def test_a_second_fit_forgets_the_first_and_nothing_is_left_behind(
+    schema: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    table = _table(60)
+    model = PrivateTunedClassifier(3.0, schema=schema, data_is="public", random_state=0)
+    model.fit(table[["age", "city"]], table["ill"])
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    model.set_params(schema=None).fit(x, (x[:, 0] > 0).astype(int))
+    assert model.predict_proba(x).shape == (40, 2)  # by its own scaling, not by the schema of before
+    assert list((tmp_path / "temporary").glob("dptune-*")) == []
+
+
 def test_it_works_at_the_end_of_a_pipeline() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 3))

@@ -17,10 +17,12 @@ import pytest
 from tests.sealed.toy import DATA, CutOff, Inline, ToyTrainer, cut_off, toy_plan
 
 import dptune.sealed._under_way as under_way
+from dptune import Dataset, Gdp, UnitDataset
 from dptune.cli import main
 from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.ledgers import Ledger, OverlapWarning, default_ledger
 from dptune.sealed import Release, compare_release, read_vault, resume, run
+from dptune.sealed._shared import notice
 
 
 def _go(out: Path, data: Any = DATA, plan: Any = None, **options: Any) -> Release:
@@ -204,3 +206,40 @@ def test_the_default_ledger_is_where_the_platform_keeps_data(tmp_path: Path, mon
     monkeypatch.setenv("DPTUNE_LEDGER", "here.ledger")
     with pytest.raises(InvalidInput, match="absolute path"):
         default_ledger()
+
+
+class _Unspeakable(int):
+    """A record that cannot be written as text."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("a secret")
+
+
+@pytest.mark.parametrize(
+    "records", [[_Unspeakable(1), 2], (np.array([[1.0], [2.0]]), np.array(["a", None], object))], ids=["text", "object"]
+)
+def test_records_that_cannot_be_compared_stop_no_run(records: Any, tmp_path: Path) -> None:
+    """They did: the comparison's own failure ended the run, because of what one record was."""
+    Ledger.create(default_ledger())
+    assert notice(records, "icu", Ledger(default_ledger())) in (
+        [],
+        ["The records were not compared with those under other names (RuntimeError)."],
+    )
+
+
+def test_a_warning_that_is_an_error_stops_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _go(tmp_path / "a", dataset="icu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", OverlapWarning)
+        assert _go(tmp_path / "b", dataset="ward").outcome == "model"
+    assert "two names have two budgets" in capsys.readouterr().err
+
+
+def test_rows_of_units_are_compared_too(tmp_path: Path) -> None:
+    book = Ledger.create(default_ledger())
+    book.add("icu", 3.0, 1e-5)
+    rows = Dataset(np.arange(12.0).reshape(4, 3), np.array([0, 1, 0, 1]), 2, name="icu")
+    assert notice(rows, "icu", book) == []
+    book.charge("icu", Gdp(0.1))
+    with pytest.warns(OverlapWarning):
+        assert notice(UnitDataset(rows, [1, 1, 2, 2], 2, "patient"), "ward", book)

@@ -7,7 +7,6 @@ would break the theorem by which tuning is cheap. The budget pays for the winner
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import warnings
 from pathlib import Path
@@ -94,21 +93,25 @@ class PrivateTunedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             InvalidInput: something public is wrong; nothing was charged.
             BudgetExceeded: the ledger has less left; nothing was charged.
         """
-        if self.data_is == "public" and self.schema is None:
-            release = self._fit_public(X, y)
-        else:
-            release = self._fit_declared(X, y)
+        self.__dict__.pop("_encoder", None)  # of an earlier fit, perhaps on other records
+        if self.data_is == "private" or self.out is not None or self.ledger is not None:
+            self.release_path_ = str(self._fit(X, y, self.out).path)
+            return self
+        with tempfile.TemporaryDirectory(prefix="dptune-") as folder:
+            self._fit(X, y, Path(folder) / "run")
+        return self
+
+    def _fit(self, x: Any, y: Any, out: str | Path | None) -> Release:
+        """Tune and train in a folder, and keep what the release says."""
+        inferred = self.data_is == "public" and self.schema is None
+        release = self._fit_public(x, y, out) if inferred else self._fit_declared(x, y, out)
         self.best_params_ = dict(release.params)
         self.epsilon_ = float(release.details["epsilon"])
         self.delta_ = float(release.details["delta"])
         self.statement_ = str(release.statement)
         self.outcome_ = release.outcome
         self.model_ = release.model
-        if self._keeps_nothing():
-            shutil.rmtree(release.path.parent, ignore_errors=True)
-        else:
-            self.release_path_ = str(release.path)
-        return self
+        return release
 
     def predict(self, X: Any) -> Any:
         """The class of each row.
@@ -136,7 +139,7 @@ class PrivateTunedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     # Public records: everything may be looked at, as scikit-learn does.
 
-    def _fit_public(self, x: Any, y: Any) -> Release:
+    def _fit_public(self, x: Any, y: Any, out: str | Path | None) -> Release:
         x, y = validate_data(self, x, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -145,11 +148,11 @@ class PrivateTunedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._low, high = x.min(axis=0), x.max(axis=0)
         self._span = np.where(high > self._low, high - self._low, 1.0)
         known = {"records": len(x), "classes": len(self.classes_)}
-        return self._tune((self._features(x, checked=True), labels), **known)
+        return self._tune((self._features(x, checked=True), labels), out, **known)
 
     # Declared records: nothing of a value is looked at before the seal.
 
-    def _fit_declared(self, x: Any, y: Any) -> Release:
+    def _fit_declared(self, x: Any, y: Any, out: str | Path | None) -> Release:
         if self.schema is None:
             raise InvalidInput(
                 "Private records need schema=..., which says what is public about them: 'dptune schema draft FILE' "
@@ -167,26 +170,21 @@ class PrivateTunedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 stacklevel=3,
             )
             data = (x, y)
-        release = self._tune(data, schema=schema)
+        release = self._tune(data, out, schema=schema)
         assert release.encoder is not None
         self._encoder = release.encoder
         self.classes_ = _as_classes(list(schema.target.classes))
         validate_data(self, x, reset=True, skip_check_array=True)
         return release
 
-    def _tune(self, data: Any, **declared: Any) -> Release:
+    def _tune(self, data: Any, out: str | Path | None, **declared: Any) -> Release:
         seed = None
         if self.random_state is not None:
             if self.data_is == "private":
                 raise InvalidInput("A 'random_state' makes a run repeatable, and its noise with it: leave it out.")
             seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         options = {"ledger": self.ledger, "dataset": self.dataset, "seed": seed, "data_is": self.data_is}
-        out = Path(tempfile.mkdtemp(prefix="dptune-")) / "run" if self._keeps_nothing() else self.out
         return tune(data, epsilon=self.epsilon, delta=self.delta, out=out, explain=None, **options, **declared)
-
-    def _keeps_nothing(self) -> bool:
-        """Whether the run's folder is of no use afterwards."""
-        return self.data_is != "private" and self.out is None and self.ledger is None
 
     def _fitted(self) -> Any:
         check_is_fitted(self, "outcome_")

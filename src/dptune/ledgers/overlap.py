@@ -21,11 +21,13 @@ import numpy.typing as npt
 from dptune._files import connect, private_folder, storage_errors
 from dptune.data import Dataset
 from dptune.ledgers._chain import ledger_key
+from dptune.units import UnitDataset
 
 __all__ = ["Overlap", "OverlapWarning", "Sample", "note_records", "overlaps", "sample_of"]
 
 _MOST = 2**14  # hashes of one data set
 _WORDS = 2**22  # of records, hashed at once
+_PLAIN = "biufcSU"  # kinds of arrays whose bytes are their values
 _SHARE = 0.01  # of the smaller data set: below it records may be equal by chance
 _Hashes = npt.NDArray[np.uint64]
 _SCHEMA = (
@@ -114,13 +116,14 @@ def _below(level: int) -> np.uint64:
 
 
 def _columns(data: Any) -> list[npt.NDArray[Any]] | None:
-    """The records as arrays with one row for each, side by side."""
+    """The records as arrays with one row for each, side by side; of units, their rows."""
+    if isinstance(data, UnitDataset):
+        data = data.rows
     if isinstance(data, Dataset):
         return [data.x, data.y]
-    if isinstance(data, tuple) and data and all(isinstance(one, np.ndarray) and one.ndim for one in data):
-        return list(data) if len({len(one) for one in data}) == 1 else None
-    if isinstance(data, np.ndarray) and data.ndim and data.dtype.kind in "biufcSU":
-        return [data]
+    columns = list(data) if isinstance(data, tuple) else [data]
+    if columns and all(isinstance(one, np.ndarray) and one.ndim and one.dtype.kind in _PLAIN for one in columns):
+        return columns if len({len(one) for one in columns}) == 1 else None
     if isinstance(data, list) and all(isinstance(one, str | bytes | int | float | tuple) for one in data):
         texts = (repr(one).encode("utf-8", "backslashreplace") for one in data)
         digests = [hashlib.blake2b(text, digest_size=16).digest() for text in texts]

@@ -6,6 +6,7 @@ led to it. What depends on records here is a warning for the custodian, who also
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -83,6 +84,11 @@ def notice(data: Any, dataset: str, book: Ledger) -> list[str]:
         found = [f"{error} The run goes on: it serves a warning alone."]
     except DptuneError as error:  # the disk: what the run needs will say so itself
         return [str(error)]
+    except Exception as error:  # records that cannot be compared: whether a run goes on must not depend on them
+        return [f"The records were not compared with those under other names ({type(error).__name__})."]
     for text in found:
-        warnings.warn(text, OverlapWarning, stacklevel=3)
+        try:
+            warnings.warn(text, OverlapWarning, stacklevel=3)
+        except OverlapWarning:  # a filter makes errors of warnings: the run would end for what is in its records
+            print(text, file=sys.stderr)
     return found
