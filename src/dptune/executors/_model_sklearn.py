@@ -1,6 +1,7 @@
 """Estimators of scikit-learn as ``.skops``: a description of objects and their arrays, opened without running code.
 
-Only types that skops trusts by itself are stored and opened. The names in a file are numbered anew, because skops
+Only types that skops trusts by itself are stored and opened, and no random generator: its state would tell the noise
+that it drew. The names in a file are numbered anew, because skops
 writes where in memory things were, and dates are left out: the same estimator gives the same bytes.
 """
 
@@ -18,6 +19,7 @@ from dptune.errors import InvalidInput
 __all__ = ["NotTrusted", "is_estimator", "open_sklearn", "pack_sklearn"]
 
 _SCHEMA = "schema.json"
+_GENERATORS = ("RandomStateNode", "RandomGeneratorNode")  # as skops calls them
 
 
 class NotTrusted(Exception):
@@ -71,6 +73,8 @@ def _numbered(content: bytes) -> bytes:
             return [walk(one) for one in value]
         if not isinstance(value, dict):
             return value
+        if value.get("__loader__") in _GENERATORS or str(value.get("__module__", "")).startswith("numpy.random"):
+            raise NotTrusted("it keeps a random generator, whose state tells the noise that it drew")
         found: dict[str, Any] = {}
         for name, one in value.items():
             if name == "__id__":

@@ -15,6 +15,7 @@ import numpy as np
 from dptune.accounting import Cost, PureDp
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
+from dptune.integrations._generators import forget_generators, secret_state
 from dptune.trainer import Fitted, Params
 
 __all__ = ["EstimatorTrainer", "epsilon_of", "estimator_trainer"]
@@ -46,7 +47,9 @@ class EstimatorTrainer:
         return self.declared if isinstance(self.declared, Cost) else self.declared(params)
 
     def fit(self, params: Params, data: Dataset, rng: np.random.Generator) -> Fitted[Any]:
-        """Fit one estimator; if it takes a ``random_state``, that is a function of the run.
+        """Fit one estimator; if it takes a ``random_state``, that is a function of the run, and removed afterwards.
+
+        The state tells the noise, and an estimator is released with its parameters.
 
         Args:
             params: the configuration.
@@ -58,8 +61,9 @@ class EstimatorTrainer:
         """
         estimator = self.factory(params)
         if "random_state" in estimator.get_params():
-            estimator.set_params(random_state=int(rng.integers(2**31 - 1)))
+            estimator.set_params(random_state=secret_state(rng))
         estimator.fit(data.x, data.y)
+        forget_generators(estimator)
         if self.validation is None:
             return Fitted(estimator, 0.0)
         return Fitted(estimator, float(np.mean(estimator.predict(self.validation.x) == self.validation.y)))
