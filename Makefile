@@ -43,6 +43,9 @@ bench: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/figures.py
+	$(BIN)/python docs/drawings.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open site/index.html."
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -53,8 +56,8 @@ $(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt $(KERNELS)
 
 $(VENV)/.dev: $(VENV)/.core
 	$(PIP) torch
-	$(PIP) -e ".[dev,torch,ray,flower,report,tables,sklearn]"
+	$(PIP) -e ".[dev,docs,torch,ray,flower,report,tables,sklearn]"
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build src/*.egg-info src/dptune/*/*.so
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache build src/*.egg-info src/dptune/*/*.so

@@ -1,0 +1,141 @@
+"""The pages of the site: every block of Python runs as it is printed, every page is in the menu, and it builds."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+TESTED_ELSEWHERE = {"contributing.md"}  # tests/methods/test_own_method.py runs the method of that page
+LONG = {"audit.md"}
+NEED_DATA = {"training.md"}
+
+_TABLE = """
+import random
+import numpy as np, pandas
+import dptune as dpt
+from pathlib import Path
+
+rng = random.Random(0)
+rows = [(rng.randint(18, 95), rng.choice(["north", "south"])) for _ in range(600)]
+x, y = pandas.DataFrame(rows, columns=["age", "ward"]), ["yes" if age > 60 else "no" for age, _ in rows]
+x.assign(ill=y).to_csv("icu.csv", index=False)
+x_new = rows = x[:3]
+x_new.to_csv("new.csv", index=False)
+schema = '''version = 1
+records = 600
+[columns.age]
+kind = "number"
+range = [0, 120]
+[columns.ward]
+kind = "category"
+values = ["north", "south"]
+[columns.ill]
+kind = "target"
+classes = ["no", "yes"]
+'''
+for name in ("icu.toml", "schema.toml"):
+    Path(name).write_text(schema)
+"""
+# What the reader of a page has already: files, records, a trainer. Everything else is on the page.
+SURROUNDINGS = {
+    "audit.md": """
+import numpy as np
+import dptune as dpt
+from dptune.training import DpSgdTrainer, Settings, load, softmax
+
+data = load("digits").train
+settings = Settings(sampling_rate=0.05, noise_multiplier=1, steps=3, clip_norm=1, learning_rate=1, batch_size=70)
+trainer = DpSgdTrainer(softmax(64, 10), settings, validation=load("digits").test)
+space = dpt.Space(learning_rate=dpt.Float(0.1, 10, log=True))
+""",
+    "scikit_learn.md": _TABLE
+    + """
+from dptune.data import Dataset
+from sklearn.naive_bayes import GaussianNB
+
+public_records = Dataset(np.zeros((4, 2), np.float32), np.arange(4) % 2, 2, name="public")
+""",
+    "tables.md": _TABLE
+    + """
+X, patients = np.random.default_rng(0).random((600, 3)), np.arange(600) // 3
+y = np.arange(600) % 2
+dpt.tune("icu.csv", schema="icu.toml", dataset="icu-2025", epsilon=1, delta=1e-5, out="runs/icu", explain=None)
+""",
+}
+
+
+def _blocks(page: str) -> str:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return "\n\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+
+
+def _shown() -> list[object]:
+    pages = [page for page in PAGES if _blocks(page) and page not in TESTED_ELSEWHERE]
+    return [pytest.param(page, marks=[pytest.mark.slow] if page in LONG else []) for page in pages]
+
+
+@pytest.mark.parametrize("page", _shown())
+def test_the_blocks_of_a_page_run_in_their_order(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if page in NEED_DATA:
+        request.getfixturevalue("data_root")
+    program = SURROUNDINGS.get(page, "") + _blocks(page)
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_figures_that_pages_state_are_printed_by_their_blocks(tmp_path: Path) -> None:
+    for page, figures in {
+        "concepts/run_law.md": ("2.232", "3.100", "4.154", "1.299"),
+        "concepts/subset.md": ("0.919", "1.608", "0.858"),
+        "concepts/budget.md": ("3.52",),
+    }.items():
+        done = subprocess.run(
+            [sys.executable, "-c", _blocks(page)], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        printed = [float(number) for number in re.findall(r"\d+\.\d+", done.stdout)]
+        text = (DOCS / page).read_text(encoding="utf-8")
+        for figure in figures:
+            assert figure in text
+            digits = len(figure.partition(".")[2])
+            assert any(f"{number:.{digits}f}" == figure for number in printed), (page, figure, done.stdout)
+
+
+def test_every_page_is_in_the_menu_and_every_entry_is_a_page() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
+    named = re.findall(r"([\w/.-]+\.md)$", menu, re.MULTILINE)
+    assert sorted(named) == PAGES
+
+
+def test_pictures_are_drawn_anew_as_they_are(tmp_path: Path) -> None:
+    """The numbers in the pictures of the concept pages are what the code computes now."""
+    made = tmp_path / "docs"
+    made.mkdir()
+    (made / "drawings.py").write_bytes((DOCS / "drawings.py").read_bytes())
+    subprocess.run([sys.executable, "drawings.py"], cwd=made, capture_output=True, check=True)
+    for picture in sorted((made / "figures").iterdir()):
+        assert picture.read_text(encoding="utf-8") == (DOCS / "figures" / picture.name).read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    if importlib.util.find_spec("mkdocs") is None:
+        pytest.skip("mkdocs is not installed: pip install '.[docs]'")
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "search" / "search_index.js").exists()  # what makes search work without a server
+    pages = list(tmp_path.rglob("*.html"))
+    loaded = re.compile(r"""<(?:script|img|iframe)[^>]+src=["']?https?://|<link[^>]+stylesheet[^>]+https?://""")
+    assert not [page.name for page in pages if loaded.search(page.read_text(encoding="utf-8"))]
