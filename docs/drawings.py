@@ -61,7 +61,9 @@ def budget() -> str:
             book.charge("icu", Gaussian(noise))
             status = book.status("icu")
             shown.append((Gaussian(noise).epsilon(1e-6), status.spent, status.left))
-    parts = [_text(20, 32, "A budget of 8 at delta 1e-6: what is spent after each of three charges", "start", bold=True)]
+    parts = [
+        _text(20, 32, "A budget of 8 at delta 1e-6: what is spent after each of three charges", "start", bold=True)
+    ]
     for row, (price, spent, left) in enumerate(shown):
         y, scale = 56 + 52 * row, 52.0
         parts += [
