@@ -15,7 +15,7 @@ from dptune.accounting.renyi import base_curve
 from dptune.cli import main
 from dptune.cli.reproduce import FIGURES
 from dptune.errors import InvalidInput
-from dptune.reproductions import hype, hype_rivals, koskela, liu_talwar, papernot_steinke, xiang_bounds
+from dptune.reproductions import hype, hype_rivals, hype_simulation, koskela, liu_talwar, papernot_steinke, xiang_bounds
 from dptune.reproductions.catalogue import EXPERIMENTS
 from dptune.reproductions.figures import draw
 from dptune.reproductions.progress import Progress
@@ -182,6 +182,16 @@ def test_xiang_totals_from_one_law() -> None:
     assert third["Theorem 3"] == pytest.approx(6.765, abs=5e-3)
     for row in (first, second, third):
         assert float(row["left: previous"]) < float(row["left: theirs"]) < float(row["left: ours"])
+
+
+def test_more_votes_help_where_losses_overlap() -> None:
+    table = hype_simulation.fig2a(deviations=(0.2, 0.8), repetitions=60)
+    near, far = table.as_dicts()[:2]
+    assert float(near["k = 5"]) == 1.0  # reference .999 and above
+    assert float(far["k = 5"]) > float(far["k = 1"])
+    assert outcomes(table) == ["reproduces"] * 3
+    assert len(hype_simulation.fig2b(goods=(2, 16), repetitions=20).as_dicts()) == 4
+    assert len(hype_simulation.fig2c(candidates=(100, 150), repetitions=20).verdicts) == 3
 
 
 def test_rivals_read_what_was_trained_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,24 @@ def _hype_fig2(quick: bool, say: Say) -> Table:
     return hype_fig2(repetitions=500) if quick else hype_fig2()
 
 
+def _hype_fig2a(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.hype_simulation import fig2a  # noqa: PLC0415 - needs the extra 'flower'
+
+    return fig2a(say, repetitions=200) if quick else fig2a(say)
+
+
+def _hype_fig2b(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.hype_simulation import fig2b  # noqa: PLC0415 - needs the extra 'flower'
+
+    return fig2b(say, repetitions=200) if quick else fig2b(say)
+
+
+def _hype_fig2c(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.hype_simulation import fig2c  # noqa: PLC0415 - needs the extra 'flower'
+
+    return fig2c(say, candidates=(100, 300), repetitions=100) if quick else fig2c(say)
+
+
 def _hype_fig4(quick: bool, say: Say) -> Table:
     from dptune.reproductions.hype import hype_fig4  # noqa: PLC0415 - needs the extra 'flower'
 
@@ -169,6 +187,9 @@ EXPERIMENTS = {
         Experiment("hypo-table1", _HYPO, "GP against uniform over gamma, their network", missing=_TRAINING),
         Experiment("hypo-fig1-cifar", _HYPO, "a 50 x 50 landscape of CIFAR-10", missing=_TRAINING),
         Experiment("hype-fig2", _HYPE, "success of the vote on simulated losses", _hype_fig2),
+        Experiment("hype-fig2a", _HYPE, "the same over the overlap of losses", _hype_fig2a),
+        Experiment("hype-fig2b", _HYPE, "the same over the number of good candidates", _hype_fig2b),
+        Experiment("hype-fig2c", _HYPE, "the same over the number of candidates", _hype_fig2c),
         Experiment("hype-fig4", _HYPE, "accuracy after the vote, linear models, MNIST and Adult", _hype_fig4,
                    "mnist, adult", "CIFAR-10 and n = 250; linear models stand in for the networks"),
         Experiment("hype-fig5", _HYPE, "the same for non-i.i.d. clients",
