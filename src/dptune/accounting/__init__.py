@@ -7,6 +7,7 @@ from dptune.accounting.curves import RenyiCurve
 from dptune.accounting.event_mechanisms import DiscreteLaplace, GaussianMixture, Repeated, TruncatedDpSgd
 from dptune.accounting.events import from_dp_event
 from dptune.accounting.filter import Filter, renyi_curve
+from dptune.accounting.known_threshold import known_threshold
 from dptune.accounting.lines import RenyiLine
 from dptune.accounting.mechanisms import DiscreteGaussian, DpSgd, Gaussian, Gdp, Laplace, PureDp
 from dptune.accounting.neighbours import ADDED_OR_REMOVED, CLIENT_REPLACED, RECORD_REPLACED, Neighbours
@@ -45,6 +46,7 @@ __all__ = [
     "from_dp_event",
     "grouped",
     "in_relation",
+    "known_threshold",
     "mixture",
     "parallel",
     "renyi_curve",

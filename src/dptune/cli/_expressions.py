@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dptune.accounting import Cost, DpSgd, Gaussian, Gdp, Laplace, PureDp, RenyiLine, Runs, compose, disjoint, subsample
+from dptune.accounting import (
+    Cost,
+    DpSgd,
+    Gaussian,
+    Gdp,
+    Laplace,
+    PureDp,
+    RenyiLine,
+    Runs,
+    compose,
+    disjoint,
+    known_threshold,
+    subsample,
+)
 from dptune.accounting.lines import ORDERS
 from dptune.accounting.selection import select_adaptive
 from dptune.errors import InvalidInput
@@ -46,9 +59,21 @@ def parse_density(text: str | None) -> tuple[float, float]:
     return (low, high)
 
 
-def pipeline(base: Cost, runs: Runs, density: tuple[float, float], subset: float | None, variant: int) -> Cost:
-    """The total cost of tuning: on all data, or on a random subset followed by a final training."""
-    tune = select_adaptive(base, runs, density)
+def pipeline(
+    base: Cost,
+    runs: Runs,
+    density: tuple[float, float],
+    subset: float | None,
+    variant: int,
+    threshold: bool = False,
+) -> Cost:
+    """The total cost of tuning: on all data, or on a random subset followed by a final training.
+
+    ``threshold`` says that the first run to reach a public threshold is released, not the best.
+    """
+    if threshold and density != (1.0, 1.0):
+        raise InvalidInput("A known threshold has no adaptive form yet: leave out --density or --known-threshold.")
+    tune = known_threshold(base, runs) if threshold else select_adaptive(base, runs, density)
     if variant not in (1, 2):
         raise InvalidInput(f"'variant' must be 1 (train on the rest) or 2 (train on everything); got {variant}.")
     if subset is None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dptune.accounting.known_threshold import liu_talwar_threshold
 from dptune.accounting.literature import published
 from dptune.accounting.runs import parse_runs
 from dptune.cli._expressions import parse_base, parse_density, pipeline
@@ -30,6 +32,10 @@ def price(
     density: Annotated[str | None, typer.Option(help="c,C: adaptive sampling kept within this box.")] = None,
     subset: Annotated[float | None, typer.Option(help="Tune on this share of the records, drawn by coins.")] = None,
     variant: Annotated[int, typer.Option(help="1: train on the rest; 2: train on everything.")] = 1,
+    threshold: Annotated[
+        bool,
+        typer.Option("--known-threshold", help="Release the first run that reaches a public threshold, not the best."),
+    ] = False,
     plan: Annotated[
         Path | None, typer.Option(help="A plan.json, as every release has one; instead of the rest.")
     ] = None,
@@ -46,25 +52,29 @@ def price(
         missing = "--base" if base is None else "--runs" if runs is None else "--delta"
         raise InvalidInput(f"Missing option {missing}: state --base, --runs and --delta, or --plan FILE.")
     mechanism, law, box = parse_base(base), parse_runs(runs), parse_density(density)
-    total = pipeline(mechanism, law, box, subset, variant)
+    total = pipeline(mechanism, law, box, subset, variant, threshold)
     epsilon = total.epsilon(delta)
     lower = total.epsilon_lower(delta)
     base_epsilon = mechanism.epsilon(delta)
-    bounds = published(
-        mechanism,
-        law,
-        delta,
-        density=None if density is None else box,
-        subset=subset,
-        variant=None if subset is None else variant,
-    )
-    if as_json:
+    if threshold:
+        pure = liu_talwar_threshold(mechanism, law)
+        literature = {"liu_talwar_known_threshold": pure if subset is None and pure < math.inf else None}
+    else:
+        bounds = published(
+            mechanism,
+            law,
+            delta,
+            density=None if density is None else box,
+            subset=subset,
+            variant=None if subset is None else variant,
+        )
         literature = {name: bound.epsilon for name, bound in bounds.items()}
+    if as_json:
         figures = {"base_epsilon": base_epsilon, "epsilon": epsilon, "epsilon_lower": lower, "delta": delta}
         print_json({**figures, "literature": literature, **(readings(total) if attacks else {})})
         return
     title = f"epsilon at delta {delta:g}: {mechanism}, {law}"
-    _show(title, base_epsilon, epsilon, lower, {name: bound.epsilon for name, bound in bounds.items()})
+    _show(title, base_epsilon, epsilon, lower, literature)
     if attacks:
         print(in_words(total))
 
@@ -80,7 +90,8 @@ def _show(title: str, one_run: float, epsilon: float, lower: float, literature: 
     ]
     print_rows(title, ["", "epsilon", ""], rows)
     silent = [name for name, bound in named.items() if bound is None]
-    print(f"Not applicable here: {', '.join(silent)}; docs/literature.md says why.")
+    if silent:
+        print(f"Not applicable here: {', '.join(silent)}; docs/literature.md says why.")
 
 
 def _price_plan(path: Path, as_json: bool, attacks: bool) -> None:

@@ -1,105 +1,101 @@
 """``dptune reproduce``: a published figure or table, computed again on this machine.
 
-Every experiment is a function that returns a table with the paper's claim beside it; this file only names them. Modules
-add their own by putting a function into ``FIGURES``.
+Every experiment returns a table with the paper's claims and a verdict for each; ``reproductions/catalogue.py`` names
+them. This file only asks, prints and draws.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Protocol
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dptune.cli._output import print_json
 from dptune.errors import InvalidInput
+from dptune.reproductions.catalogue import EXPERIMENTS, Experiment
+
+if TYPE_CHECKING:
+    from dptune.reproductions.table import Table
 
 __all__ = ["FIGURES", "reproduce"]
 
-
-class Rows(Protocol):
-    """What an experiment returns; its ``str`` is the table for people."""
-
-    @property
-    def title(self) -> str:
-        """What was run."""
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """What differs, what holds, what does not."""
-
-    def as_dicts(self) -> Sequence[Mapping[str, object]]:
-        """The rows for machines."""
+FIGURES = {name: one for name, one in EXPERIMENTS.items() if one.run is not None}
+"""The experiments that can be run."""
 
 
 def _progress(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
-def _ding_fig3() -> Rows:
-    from dptune.reproductions.ding import fig3  # noqa: PLC0415 - only what is asked for is loaded
-
-    return fig3()
-
-
-def _ding_fig4() -> Rows:
-    from dptune.reproductions.ding import fig4  # noqa: PLC0415 - only what is asked for is loaded
-
-    return fig4()
-
-
-def _hypo_mnist_sim() -> Rows:
-    from dptune.reproductions.hypo import mnist_sim  # noqa: PLC0415 - only what is asked for is loaded
-
-    return mnist_sim(progress=_progress)
-
-
-def _hype_fig2() -> Rows:
-    from dptune.reproductions.hype import hype_fig2  # noqa: PLC0415 - needs the extra 'flower'
-
-    return hype_fig2()
-
-
-def _hype_fig4() -> Rows:
-    from dptune.reproductions.hype import hype_fig4  # noqa: PLC0415 - needs the extra 'flower'
-
-    return hype_fig4(progress=_progress)
-
-
-def _hype_scales() -> Rows:
-    from dptune.reproductions.hype import hype_scales  # noqa: PLC0415 - needs the extra 'flower'
-
-    return hype_scales()
-
-
-def _xiang_audit() -> Rows:
-    from dptune.reproductions.xiang import xiang_audit  # noqa: PLC0415 - only what is asked for is loaded
-
-    return xiang_audit(progress=_progress)
-
-
-FIGURES: dict[str, Callable[[], Rows]] = {
-    "ding-fig3": _ding_fig3,
-    "ding-fig4": _ding_fig4,
-    "hypo-mnist-sim": _hypo_mnist_sim,
-    "hype-fig2": _hype_fig2,
-    "hype-fig4": _hype_fig4,
-    "hype-scales": _hype_scales,
-    "xiang-audit": _xiang_audit,
-}
+    print(line, file=sys.stderr, flush=True)
 
 
 def reproduce(
-    figure: Annotated[str, typer.Argument(help=f"One of: {', '.join(FIGURES)}.")],
+    figure: Annotated[str | None, typer.Argument(help="One of those that --list names.")] = None,
     *,
+    listed: Annotated[bool, typer.Option("--list", help="Name every experiment, and say which are ready.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version of at most three minutes.")] = False,
+    drawn: Annotated[Path | None, typer.Option("--figure", help="Draw the curves to this file, .svg or .png.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Compute a published figure again, beside the paper's claim."""
+    if listed:
+        _list(as_json)
+        return
+    one = _named(figure)
+    began = time.monotonic()
+    table = one.run(quick, _progress)  # type: ignore[misc]  # a figure that can be run
+    seconds = time.monotonic() - began
+    if drawn is not None:
+        from dptune.reproductions.figures import draw  # noqa: PLC0415 - only who draws waits for it
+
+        draw(table, drawn)
+    if as_json:
+        print_json(_described(one, table, quick, seconds))
+        return
+    print(f"{one.paper}: {one.what}" + (" (quick version)" if quick else ""))
+    print(table)
+    if one.missing:
+        print(f"Not in it: {one.missing}.")
+    print(f"{seconds:.0f} s.")
+
+
+def _named(figure: str | None) -> Experiment:
+    """The experiment of this name, if it can be run."""
+    if figure is None:
+        raise InvalidInput("Name an experiment, or see them all: dptune reproduce --list.")
+    if figure in EXPERIMENTS and figure not in FIGURES:
+        raise InvalidInput(f"'{figure}' is not built yet ({EXPERIMENTS[figure].missing}); see dptune reproduce --list.")
     if figure not in FIGURES:
         raise InvalidInput(f"'figure' must be one of {', '.join(FIGURES)}; got {figure!r}.")
-    table = FIGURES[figure]()
+    return FIGURES[figure]
+
+
+def _described(one: Experiment, table: Table, quick: bool, seconds: float) -> dict[str, object]:
+    judged = [{"claim": v.claim, "verdict": v.outcome, "why": v.why} for v in table.verdicts]
+    return {
+        "name": one.name,
+        "paper": one.paper,
+        "quick": quick,
+        "seconds": round(seconds, 1),
+        "title": table.title,
+        "rows": list(table.as_dicts()),
+        "notes": list(table.notes),
+        "verdicts": judged,
+        "not_in_it": one.missing,
+    }
+
+
+def _list(as_json: bool) -> None:
     if as_json:
-        print_json({"title": table.title, "rows": list(table.as_dicts()), "notes": list(table.notes)})
-    else:
-        print(table)
+        every = [
+            {"name": e.name, "paper": e.paper, "what": e.what, "ready": e.run is not None, "needs": e.needs,
+             "missing": e.missing}
+            for e in EXPERIMENTS.values()
+        ]  # fmt: skip
+        print_json({"experiments": every})
+        return
+    for one in EXPERIMENTS.values():
+        needs = f" [needs {one.needs}]" if one.needs else ""
+        part = f" ({one.missing})" if one.run is not None and one.missing else ""
+        print(f"{one.name:22s} {one.paper:21s} {one.what}{needs}\n{'':22s} {one.state}{part}")

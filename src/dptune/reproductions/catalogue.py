@@ -1,0 +1,222 @@
+"""Every experiment of the papers by name: what it is, what it needs, and whether it is built.
+
+Importing this loads no experiment: each is loaded when it runs. A new one is a function ``(quick, say) -> Table`` in
+its paper's file and an entry here; an experiment that cannot be run yet is listed with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dptune.reproductions.table import Table
+
+__all__ = ["EXPERIMENTS", "Experiment", "Run"]
+
+Say = Callable[[str], None]
+Run = Callable[[bool, Say], "Table"]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One published figure or table."""
+
+    name: str
+    paper: str
+    what: str
+    run: Run | None = None
+    needs: str = ""  # data or an extra, in words
+    missing: str = ""  # why it is not built, or what of it is not
+
+    @property
+    def state(self) -> str:
+        """ "ready", or why it does not run."""
+        return "ready" if self.run is not None else f"not built yet: {self.missing}"
+
+
+def _ding_fig3(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.ding import fig3  # noqa: PLC0415 - only what is asked for is loaded
+
+    del say
+    return fig3(repeats=100) if quick else fig3()
+
+
+def _ding_fig4(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.ding import fig4  # noqa: PLC0415 - only what is asked for is loaded
+
+    del say
+    return fig4(granularities=(0.1, 0.01)) if quick else fig4()
+
+
+def _hypo_mnist_sim(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.hypo import landscape, mnist_sim  # noqa: PLC0415 - only what is asked for is loaded
+
+    if not quick:
+        return mnist_sim(progress=say)
+    return mnist_sim(gammas=(0.03, 0.1), most=40, repeats=20, lay=lambda noise: landscape(noise, steps=40))
+
+
+def _hype_fig2(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.hype import hype_fig2  # noqa: PLC0415 - needs the extra 'flower'
+
+    del say
+    return hype_fig2(repetitions=500) if quick else hype_fig2()
+
+
+def _hype_fig2a(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.hype_simulation import fig2a  # noqa: PLC0415 - needs the extra 'flower'
+
+    return fig2a(say, repetitions=200) if quick else fig2a(say)
+
+
+def _hype_fig2b(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.hype_simulation import fig2b  # noqa: PLC0415 - needs the extra 'flower'
+
+    return fig2b(say, repetitions=200) if quick else fig2b(say)
+
+
+def _hype_fig2c(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.hype_simulation import fig2c  # noqa: PLC0415 - needs the extra 'flower'
+
+    return fig2c(say, candidates=(100, 300), repetitions=100) if quick else fig2c(say)
+
+
+def _hype_fig4(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.hype import hype_fig4  # noqa: PLC0415 - needs the extra 'flower'
+
+    if not quick:
+        return hype_fig4(progress=say)
+    return hype_fig4(datasets=("adult",), clients=(50,), partitions=("iid",), repetitions=5, epochs=2, progress=say)
+
+
+def _hype_fig9(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.hype_rivals import FULL, SMALL, fig9  # noqa: PLC0415 - needs the extra 'flower'
+
+    return fig9(say, scale=SMALL if quick else FULL)
+
+
+def _hype_fig10(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.hype_rivals import FULL, SMALL, fig10  # noqa: PLC0415 - needs the extra 'flower'
+
+    return fig10(say, scale=SMALL if quick else FULL)
+
+
+def _hype_fig11(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.hype_rivals import FULL, SMALL, fig11  # noqa: PLC0415 - needs the extra 'flower'
+
+    return fig11(say, scale=SMALL if quick else FULL)
+
+
+def _hype_scales(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.hype import hype_scales  # noqa: PLC0415 - needs the extra 'flower'
+
+    del quick, say
+    return hype_scales()
+
+
+def _xiang_audit(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.xiang import xiang_audit  # noqa: PLC0415 - only what is asked for is loaded
+
+    return xiang_audit(say, trained=100, empty=10**6, bases=(1.0, 4.0)) if quick else xiang_audit(say)
+
+
+def _xiang_fig_bound(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.xiang_bounds import fig_bound  # noqa: PLC0415 - only what is asked for is loaded
+
+    return fig_bound(say, means=(10.0,), laws=("geometric", "logarithmic")) if quick else fig_bound(say)
+
+
+def _xiang_table(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.xiang_bounds import table_accounting  # noqa: PLC0415 - only what is asked for is loaded
+
+    return table_accounting(say, laws=("geometric",)) if quick else table_accounting(say)
+
+
+def _koskela_fig1(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.koskela import fig1  # noqa: PLC0415 - only what is asked for is loaded
+
+    return fig1(say, shares=(0.02, 0.3)) if quick else fig1(say)
+
+
+def _koskela_fig4(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.koskela import fig4_accounting  # noqa: PLC0415 - only what is asked for is loaded
+
+    return fig4_accounting(say, targets=(1.0,), grids=("CIFAR-10",)) if quick else fig4_accounting(say)
+
+
+def _koskela_fig9(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.koskela import fig9  # noqa: PLC0415 - only what is asked for is loaded
+
+    del quick
+    return fig9(say)
+
+
+def _koskela_savings(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.koskela import section34  # noqa: PLC0415 - only what is asked for is loaded
+
+    del quick
+    return section34(say)
+
+
+def _papernot_steinke_fig7(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.papernot_steinke import fig7  # noqa: PLC0415 - only what is asked for is loaded
+
+    return fig7(say, means=(3.0, 30.0)) if quick else fig7(say)
+
+
+def _liu_talwar(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.liu_talwar import liu_talwar  # noqa: PLC0415 - only what is asked for is loaded
+
+    return liu_talwar(say, pures=(1.0,), noises=(4.0,), means=(2.0, 100.0)) if quick else liu_talwar(say)
+
+
+_DING, _HYPE, _HYPO = "Ding et al.", "DP-Hype", "DP-HyPO"
+_KOSKELA, _XIANG = "Koskela and Kulkarni", "Xiang et al."
+_TRAINING = "the paper's networks are to be trained"
+
+EXPERIMENTS = {
+    one.name: one
+    for one in (
+        Experiment("ding-fig3", _DING, "fidelity of the choice over rounds", _ding_fig3),
+        Experiment("ding-fig4", _DING, "number of rounds against log n", _ding_fig4),
+        Experiment("hypo-mnist-sim", _HYPO, "Table 1 in small: GP against uniform on an MNIST landscape",
+                   _hypo_mnist_sim, "mnist"),
+        Experiment("hypo-fig1-mnist", _HYPO, "GP against uniform over fixed T, their network", missing=_TRAINING),
+        Experiment("hypo-table1", _HYPO, "GP against uniform over gamma, their network", missing=_TRAINING),
+        Experiment("hypo-fig1-cifar", _HYPO, "a 50 x 50 landscape of CIFAR-10", missing=_TRAINING),
+        Experiment("hype-fig2", _HYPE, "success of the vote on simulated losses", _hype_fig2),
+        Experiment("hype-fig2a", _HYPE, "the same over the overlap of losses", _hype_fig2a),
+        Experiment("hype-fig2b", _HYPE, "the same over the number of good candidates", _hype_fig2b),
+        Experiment("hype-fig2c", _HYPE, "the same over the number of candidates", _hype_fig2c),
+        Experiment("hype-fig4", _HYPE, "accuracy after the vote, linear models, MNIST and Adult", _hype_fig4,
+                   "mnist, adult", "CIFAR-10 and n = 250; linear models stand in for the networks"),
+        Experiment("hype-fig5", _HYPE, "the same for non-i.i.d. clients",
+                   missing="the Dirichlet columns of hype-fig4 are its small form; the full grid: " + _TRAINING),
+        Experiment("hype-fig9", _HYPE, "binary votes against raw losses", _hype_fig9, "mnist",
+                   "CIFAR-10; linear models stand in for the networks"),
+        Experiment("hype-fig10", _HYPE, "votes against subsets", _hype_fig10, "mnist",
+                   "CIFAR-10; linear models stand in for the networks"),
+        Experiment("hype-fig11", _HYPE, "votes against Feathers", _hype_fig11, "mnist",
+                   "CIFAR-10; linear models stand in for the networks"),
+        Experiment("hype-table4", _HYPE, "time and bandwidth of the vote",
+                   missing="our sum beside SecAgg+ is not measured yet"),
+        Experiment("hype-scales", _HYPE, "the five noise scales of section V-C", _hype_scales),
+        Experiment("koskela-fig1", _KOSKELA, "bounds of both variants over q", _koskela_fig1),
+        Experiment("koskela-fig2", _KOSKELA, "learning-rate tuning with DP-SGD", missing=_TRAINING),
+        Experiment("koskela-fig3", _KOSKELA, "learning-rate tuning with DP-Adam", missing=_TRAINING),
+        Experiment("koskela-fig4", _KOSKELA, "all hyperparameters tuned: the accounting", _koskela_fig4, "",
+                   "its accuracies: " + _TRAINING),
+        Experiment("koskela-fig9", _KOSKELA, "Renyi curves and their lines", _koskela_fig9),
+        Experiment("koskela-savings", _KOSKELA, "gradient evaluations, section 3.4", _koskela_savings),
+        Experiment("liu-talwar", "Liu and Talwar", "known threshold and random stopping", _liu_talwar),
+        Experiment("papernot-steinke-fig7", "Papernot and Steinke", "accuracy of the best of K against epsilon",
+                   _papernot_steinke_fig7, "papernot-steinke/lr_acc.json"),
+        Experiment("xiang-audit", _XIANG, "three audits and a fourth", _xiang_audit),
+        Experiment("xiang-fig-bound", _XIANG, "upper bounds for the base of epsilon 4.36", _xiang_fig_bound),
+        Experiment("xiang-table", _XIANG, "the totals of the accuracy table", _xiang_table, "",
+                   "its accuracies: " + _TRAINING),
+    )
+}  # fmt: skip
+"""By name, in the order of ``dptune reproduce --list``."""
