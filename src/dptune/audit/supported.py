@@ -38,7 +38,7 @@ __all__ = [
 
 Rng = np.random.Generator
 
-ENGINES = MappingProxyType({name: name for name in ("auto", "numpy", "torch", "fused", "interpreted")})
+ENGINES = MappingProxyType({name: name for name in ("auto", "numpy", "torch", "fused", "network", "interpreted")})
 """Names that ``engine_for`` knows, and the forms without compiled kernels."""
 
 CLIPS = MappingProxyType({f"{clip:g}": clip for clip in (CLIP_NORMS[0], 1e-4, 0.5, 1.0, 1e4, CLIP_NORMS[1])})

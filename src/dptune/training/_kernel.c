@@ -135,6 +135,8 @@ static size_t plan(Mlp *m, int packed, float *next) {
     return size + (size_t)widest;
 }
 
+#include "_kernel_net.h"
+
 /* The same source for every instruction set; the best one is chosen when the module is loaded. LANES floats fill a
  * register; FULLY unrolls loops over registers. */
 #if defined(__clang__)
@@ -181,11 +183,14 @@ typedef struct {
     void (*add_normals)(const uint64_t *, uint64_t, float, float, float *, int64_t);
     void (*descend)(float *, const float *, float, int64_t);
     void (*fill_words)(const uint64_t *, uint64_t, uint64_t, uint32_t *);
+    void (*net_sum)(Net *, const float *, const float *, const float *, const int64_t *, const int64_t *, int64_t,
+                    double, double, float *, double *);
+    void (*net_forward)(Net *, const float *, const float *, int64_t, float *);
 } Kernels;
 
 #define KERNELS(s)                                                                                      \
     {#s, cnn_sum_##s, cnn_forward_##s, mlp_sum_##s, mlp_forward_##s, fill_normals_##s, add_normals_##s, descend_##s, \
-     fill_words_##s}
+     fill_words_##s, net_sum_##s, net_forward_##s}
 /* From the plainest to the fastest; those up to `known` run on this machine. */
 static const Kernels kernels[] = {
     KERNELS(base),
@@ -538,6 +543,8 @@ static PyObject *py_words(PyObject *self, PyObject *args) {
     return result;
 }
 
+#include "_kernel_net_api.h"
+
 static PyMethodDef methods[] = {
     {"cnn_sum", py_cnn_sum, METH_VARARGS, "cnn_sum(parameters, x, y, index, clip, unit, out): sum of clipped gradients"},
     {"cnn_forward", py_cnn_forward, METH_VARARGS, "cnn_forward(parameters, x, out): logits"},
@@ -554,6 +561,12 @@ static PyMethodDef methods[] = {
     {"instructions", py_instructions, METH_VARARGS,
      "instructions(name=None): the instruction sets of this machine, plainest first; with a name, use that one"},
     {"words", py_words, METH_VARARGS, "words(key, step, first): 32 words of the generator, for known answers"},
+    {"net_room", py_net_room, METH_VARARGS,
+     "net_room(fields, constants, exact): bytes of room that net_sum and net_forward need"},
+    {"net_sum", py_net_sum, METH_VARARGS,
+     "net_sum(fields, constants, parameters, masks, x, y, index, clip, unit, room, out): sum of clipped gradients"},
+    {"net_forward", py_net_forward, METH_VARARGS,
+     "net_forward(fields, constants, parameters, x, room, out): outputs, each row by itself"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -179,6 +179,10 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 
 #include "_kernel_cnn.h"
 
+#include "_kernel_net_layers.h"
+
+#include "_kernel_net_sum.h"
+
 #include "_kernel_noise.h"
 
 #undef vec

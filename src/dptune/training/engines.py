@@ -1,17 +1,22 @@
-"""Which engine trains which model: numpy for MLPs, the fused pass or torch for CNNs, torch for modules.
+"""Which engine trains which model: numpy for MLPs, compiled passes for CNNs and modules that they know, or torch.
 
-Torch is imported only when a model needs it. All engines compute the same sums; they differ in speed alone.
+Torch is imported only when a model needs it. All engines compute the same sums; they differ in speed alone. Which one
+computes is public: it follows from the model and the install, never from a record.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from dptune.errors import InvalidInput
+from dptune.training._compiled import kernel
 from dptune.training.dpsgd import Engine
 from dptune.training.fused_engine import FusedEngine, supports
-from dptune.training.models import Cnn, Mlp
+from dptune.training.models import Cnn, Mlp, dp_hypo_cnn
+from dptune.training.network_engine import FusedModuleEngine, NetworkEngine
 from dptune.training.numpy_engine import NumpyEngine
 
 __all__ = ["engine_for"]
@@ -23,7 +28,8 @@ def engine_for(model: Any, *, double: bool = False, engine: str = "auto") -> Eng
     Args:
         model: A description (``Mlp``, ``Cnn``), or a ``torch.nn.Module``.
         double: Whether to compute in double precision, as secure noise and units of several rows need it.
-        engine: "auto", or the engine by name: "numpy", "torch", "fused".
+        engine: "auto", or the engine by name: "numpy", "torch", "fused", "network". The last one trains modules that
+            are an ``nn.Sequential`` of layers it knows (docs/engine.md); "auto" takes it wherever it can.
 
     Returns:
         A new engine, not yet bound to records.
@@ -42,6 +48,7 @@ def engine_for(model: Any, *, double: bool = False, engine: str = "auto") -> Eng
         "numpy": lambda: _numpy(model, double),
         "torch": lambda: _torch(model, double),
         "fused": lambda: FusedEngine(model, double=double),
+        "network": lambda: _network(model, double),
     }
     if engine not in makers:
         raise InvalidInput(f"There is no engine called {engine!r}. Choose one of {', '.join(makers)}.")
@@ -51,7 +58,45 @@ def engine_for(model: Any, *, double: bool = False, engine: str = "auto") -> Eng
 def _automatic(model: Any, double: bool) -> Engine:
     if isinstance(model, Mlp):
         return _numpy(model, double)
-    return FusedEngine(model, double=double) if supports(model) else _torch(model, double)
+    if supports(model):
+        return FusedEngine(model, double=double)
+    if kernel is None:
+        return _torch(model, double)
+    try:
+        return _network(model, double)
+    except _Unknown as unknown:
+        _say_once(str(unknown))
+        return _torch(model, double)
+
+
+class _Unknown(InvalidInput):
+    """The compiled engine cannot train this module; torch can, or says why not."""
+
+
+@functools.cache
+def _say_once(reason: str) -> None:
+    """Modules are public, so a reason is, too."""
+    logging.getLogger(__name__).warning("The compiled engine leaves this module to torch, which is slower: %s", reason)
+
+
+def _network(model: Any, double: bool) -> Engine:
+    _need_torch(model)
+    from dptune.training import _recognise  # noqa: PLC0415 - optional dependency
+    from dptune.training._public_check import refuse_layers  # noqa: PLC0415 - the same
+    from dptune.training.torch_models import build  # noqa: PLC0415 - the same
+
+    described = isinstance(model, Mlp | Cnn)
+    module = build(model) if described else model
+    refuse_layers(module)
+    source = _recognise.ModuleSource(module, fresh=described)
+    try:
+        layers = _recognise.describe(module)
+        shape = _recognise.record_shape(layers)
+        if not described and layers == _recognise.describe(build(dp_hypo_cnn())):
+            return FusedModuleEngine(source, double=double)
+        return NetworkEngine(layers, source, shape, double=double)
+    except (_recognise.NotDescribed, InvalidInput) as error:
+        raise _Unknown(f"{error}.".replace("..", ".")) from error
 
 
 def _numpy(model: Any, double: bool) -> Engine:
@@ -61,13 +106,19 @@ def _numpy(model: Any, double: bool) -> Engine:
 
 
 def _torch(model: Any, double: bool) -> Engine:
+    _need_torch(model)
+    from dptune.training.torch_engine import TorchEngine  # noqa: PLC0415 - optional dependency
+    from dptune.training.torch_models import build  # noqa: PLC0415 - the same
+
+    if isinstance(model, Mlp | Cnn):
+        return TorchEngine(build(model), double=double, fresh=True)
+    return TorchEngine(model, double=double)
+
+
+def _need_torch(model: Any) -> None:
     try:
-        from dptune.training.torch_engine import TorchEngine  # noqa: PLC0415 - optional dependency
-        from dptune.training.torch_models import build  # noqa: PLC0415 - optional dependency
+        import torch  # noqa: F401, PLC0415 - optional dependency
     except ImportError as error:
         raise InvalidInput(
             f"{type(model).__name__} needs torch, which is not installed. Run: pip install 'dptune[torch]'."
         ) from error
-    if isinstance(model, Mlp | Cnn):
-        return TorchEngine(build(model), double=double, fresh=True)
-    return TorchEngine(model, double=double)

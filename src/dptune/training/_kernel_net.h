@@ -1,0 +1,166 @@
+/* Networks that are described (see _network.py): what one layer is, and where its values lie.
+ *
+ * A description arrives as whole numbers, FIELDS for every layer, and CONSTANTS numbers for its formula. A record's
+ * values are stored place after place with channels side by side, without padding between places; every row ends on a
+ * whole vector, and what is behind its last value is zero. Layers with weights have a table of `rows` rows with one
+ * column for every output, padded to `wide`; the bias is the last row. The same tables hold a record's gradient (`g`)
+ * and the sum (`s`, or `e` for exact sums). */
+enum { LINEAR, CONV, MAX_POOL, AVERAGE_POOL, ACTIVATION, NORM, MASK };
+enum { RELU, TANH, SIGMOID, SILU, GELU, GELU_TANH, ELU };
+enum { FIELDS = 17, CONSTANTS = 4, MOST_LAYERS = 256, GROUP = 16, MLP_GROUP = 96, PATCHES = 32768, SLACK = 64 };
+static const int64_t MOST_VALUES = (int64_t)1 << 31;
+
+typedef struct {
+    int kind, act, bias, each; /* each: a norm with weights of their own for every value, not for every channel */
+    long ic, ih, iw, oc, oh, ow, kh, kw, sh, sw, ph, pw, groups;
+    float c[CONSTANTS];
+    long in, out, places;       /* values of one record; places of its output */
+    long into, outof;           /* lengths of their rows */
+    long rows, cols, wide;      /* of the table of weights; rows is zero where there are none */
+    long depth, patch, seg;     /* convolutions: inputs of one output, row length of patches, padded row of the kernel */
+    long edge_h, edge_w;        /* sides of the input with its margin */
+    long weights;               /* where they begin in the vector of parameters */
+    long mask;                  /* where a mask begins in the vector of masks */
+    int alone;                  /* one gradient is kept for each record of a group, not one in all */
+    int below;                  /* a layer before this one has weights */
+    float *x, *y, *d;           /* inputs, outputs, derivatives by outputs (where they are kept for the group) */
+    float *w, *t, *g, *s;
+    double *e;
+    int32_t *at;                /* which value of a window was the largest */
+    float *stat;                /* means and inverse deviations of a norm */
+} Layer;
+
+typedef struct {
+    int layers, group, first;   /* first: how many layers before the first dense one */
+    long dimension, classes;
+    Layer layer[MOST_LAYERS];
+    float *patches, *lanes, *edged, *slopes, *ping[2];
+    double *sums;
+    double norm[MLP_GROUP];
+    float factor[MLP_GROUP];
+    int64_t label[MLP_GROUP];
+} Net;
+
+static long rounded(long n) { return (n + 15) / 16 * 16; }
+static int per_record(const Layer *l) { return l->kind != LINEAR; }
+static int elementwise(const Layer *l) { return l->kind == ACTIVATION || l->kind == MASK; }
+/* Whether the way back through an activation needs its input: others need their output alone. */
+static int needs_input(const Layer *l) {
+    return l->kind == ACTIVATION && (l->act == SILU || l->act == GELU || l->act == GELU_TANH);
+}
+
+/* Whether numbers of a layer are possible; sizes are computed on the way. */
+static int read_layer(Layer *l, const int64_t *f, const float *constants) {
+    for (int k = 2; k < 15; k++)
+        if (f[k] < 0 || f[k] >= MOST_VALUES) return 0;
+    if (f[0] < LINEAR || f[0] > MASK || f[1] < RELU || f[1] > ELU) return 0;
+    *l = (Layer){.kind = (int)f[0], .act = (int)f[1], .ic = f[2], .ih = f[3], .iw = f[4], .oc = f[5], .oh = f[6],
+                 .ow = f[7], .kh = f[8], .kw = f[9], .sh = f[10], .sw = f[11], .ph = f[12], .pw = f[13],
+                 .groups = f[14], .bias = (int)(f[15] & 1), .each = (int)(f[15] >> 1 & 1), .mask = f[16]};
+    memcpy(l->c, constants, sizeof l->c);
+    if (l->ic < 1 || l->ih < 1 || l->iw < 1 || l->oc < 1 || l->oh < 1 || l->ow < 1) return 0;
+    if ((double)l->ic * (double)l->ih * (double)l->iw > 1e9 || (double)l->oc * (double)l->oh * (double)l->ow > 1e9) return 0;
+    l->in = l->ic * l->ih * l->iw, l->places = l->oh * l->ow, l->out = l->oc * l->places;
+    l->into = rounded(l->in), l->outof = rounded(l->out);
+    l->edge_h = l->ih + 2 * l->ph, l->edge_w = l->iw + 2 * l->pw;
+    if (l->kind == CONV || l->kind == MAX_POOL || l->kind == AVERAGE_POOL) {
+        if (l->kh < 1 || l->kw < 1 || l->sh < 1 || l->sw < 1 || l->ph > l->ih + l->kh || l->pw > l->iw + l->kw) return 0;
+        if ((l->oh - 1) * l->sh + l->kh > l->edge_h || (l->ow - 1) * l->sw + l->kw > l->edge_w) return 0;
+        if (l->kind != CONV && (l->oc != l->ic || l->ph >= l->kh || l->pw >= l->kw)) return 0;
+    } else if (l->kind != LINEAR && l->in != l->out) return 0;
+    if (l->kind == LINEAR) l->rows = l->in + l->bias, l->cols = l->out;
+    if (l->kind == CONV) {
+        l->depth = l->kh * l->kw * l->ic, l->seg = rounded(l->kw * l->ic);
+        l->patch = rounded(l->depth) + 16;
+        l->rows = l->depth + l->bias, l->cols = l->oc;
+    }
+    if (l->kind == NORM) {
+        if (l->groups < 1 || l->ic % l->groups || (l->each && l->groups != 1)) return 0;
+        l->rows = f[15] >> 2 & 1 ? 1 + l->bias : 0; /* it may have no weights */
+        l->cols = l->each ? l->in : l->ic;
+    }
+    l->wide = rounded(l->cols);
+    return (double)l->rows * (double)l->wide < 2e9;
+}
+
+/* Take `count` floats from the room, on a line of the cache and with room to run over its end. */
+static float *take(char *room, size_t *used, size_t count, size_t bytes) {
+    float *found = room ? (float *)(room + *used) : NULL;
+    *used += (count * bytes + SLACK * sizeof(float) + 63) / 64 * 64;
+    return found;
+}
+
+/* Read the description; false if it is not possible. */
+static int read_net(Net *n, const Py_buffer *fields, const Py_buffer *constants, Py_ssize_t masks) {
+    const int64_t *f = fields->buf;
+    int weights = 0;
+    double held = 0;
+    n->layers = (int)(fields->len / 8 / FIELDS);
+    if (n->layers < 1 || n->layers > MOST_LAYERS || fields->len != n->layers * FIELDS * 8) return 0;
+    if (constants->len != n->layers * CONSTANTS * 4) return 0;
+    n->dimension = 0, n->first = n->layers;
+    for (int k = 0; k < n->layers; k++) {
+        Layer *l = n->layer + k;
+        if (!read_layer(l, f + k * FIELDS, (const float *)constants->buf + k * CONSTANTS)) return 0;
+        if (k && l->in != n->layer[k - 1].out) return 0;
+        if (l->kind == MASK && masks >= 0 && (l->mask < 0 || l->mask > masks / 4 - l->in)) return 0;
+        l->below = weights, weights |= l->rows > 0;
+        l->weights = n->dimension, n->dimension += l->rows * l->cols;
+        if (l->kind == LINEAR && n->first == n->layers) n->first = k;
+        held += (double)(l->outof + l->into);
+    }
+    n->classes = n->layer[n->layers - 1].out;
+    n->group = n->first ? GROUP : MLP_GROUP; /* bounded: values of a group are at most 2^22, unless one record's are */
+    while (n->group > 1 && held * n->group > 0x1p22) n->group /= 2;
+    for (int k = 0; k < n->layers; k++) n->layer[k].alone = n->layer[k].rows && per_record(n->layer + k) && k > n->first;
+    return weights && n->dimension < MOST_VALUES;
+}
+
+/* Lay out the room from `room` on (or nowhere); returns the bytes that it takes. */
+static size_t lay_out_net(Net *n, int exact, char *room) {
+    size_t used = 0, widest = 0, patches = 0, spreads = 0, edged = 0, slopes = 0, channels = 0;
+    const size_t group = (size_t)n->group;
+    float *last = take(room, &used, group * (size_t)n->layer[0].into, 4);
+    for (int k = 0; k < n->layers; k++) {
+        Layer *l = n->layer + k, *before = k ? l - 1 : NULL;
+        const size_t table = (size_t)(l->rows * l->wide);
+        const int in_place = l->kind == MASK ? 1 : l->kind == ACTIVATION && !needs_input(l) && !(before && before->kind == ACTIVATION);
+        /* A norm's inputs stay as they are, and so do outputs that an activation needs on the way back. */
+        l->x = last;
+        l->y = in_place && !(l->kind == MASK && before && before->kind == ACTIVATION)
+                   ? last : take(room, &used, group * (size_t)l->outof, 4);
+        last = l->y;
+        if (l->rows) {
+            l->w = take(room, &used, table, 4);
+            l->g = l->kind == LINEAR ? NULL : take(room, &used, table * (l->alone ? group : 1), 4);
+            l->s = exact ? NULL : take(room, &used, table, 4);
+            l->e = exact ? (double *)take(room, &used, table, 8) : NULL;
+        }
+        if (l->kind == LINEAR) l->t = l->below ? take(room, &used, (size_t)(l->out * l->into), 4) : NULL;
+        if (l->kind == CONV) {
+            const size_t block = (size_t)(l->places < PATCHES / l->patch + 24 ? l->places : PATCHES / l->patch + 24);
+            l->t = l->below ? take(room, &used, (size_t)(l->oc * l->kh * l->seg), 4) : NULL;
+            if (block * (size_t)l->patch > patches) patches = block * (size_t)l->patch;
+            if (block * (size_t)(l->kh * l->seg) > spreads) spreads = block * (size_t)(l->kh * l->seg);
+            if (block * (size_t)l->wide > slopes) slopes = block * (size_t)l->wide;
+            if ((size_t)(l->edge_h * l->edge_w * l->ic) > edged) edged = (size_t)(l->edge_h * l->edge_w * l->ic);
+        }
+        if (l->kind == MAX_POOL) l->at = (int32_t *)take(room, &used, group * (size_t)l->outof, 4);
+        if (l->kind == NORM) l->stat = take(room, &used, group * 2 * (size_t)l->groups, 4);
+        if ((size_t)l->into > widest) widest = (size_t)l->into;
+        if ((size_t)l->outof > widest) widest = (size_t)l->outof;
+        if ((size_t)l->ic > channels) channels = (size_t)l->ic;
+    }
+    for (int k = n->layers - 1; k >= 0; k--) { /* of dense layers, and of the last layer before one or in all */
+        Layer *l = n->layer + k;
+        if (k == n->layers - 1 || !per_record(l) || !per_record(l + 1)) l->d = take(room, &used, group * (size_t)l->outof, 4);
+    }
+    n->patches = take(room, &used, patches, 4);
+    n->lanes = take(room, &used, spreads, 4);
+    n->slopes = take(room, &used, slopes, 4);
+    n->edged = take(room, &used, 2 * edged + 2 * SLACK, 4);
+    n->ping[0] = take(room, &used, widest, 4);
+    n->ping[1] = take(room, &used, widest, 4);
+    n->sums = (double *)take(room, &used, 4 * channels, 8);
+    return used;
+}

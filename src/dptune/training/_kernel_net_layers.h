@@ -1,0 +1,327 @@
+/* Layers of described networks, one record at a time (see _kernel_net.h for how values lie). Every value of a record is
+ * computed by the same operations in the same order wherever the record stands in its batch. */
+
+/* ---- convolutions, as products with patches ---- */
+
+/* The input with a margin of zeros; itself where there is none. */
+INLINE const float *NAME(with_margin)(const Layer *l, const float *x, float *room) {
+    if (!l->ph && !l->pw) return x;
+    const long row = l->iw * l->ic, wide = l->edge_w * l->ic;
+    memset(room, 0, (size_t)(l->edge_h * wide) * sizeof(float));
+    for (long i = 0; i < l->ih; i++)
+        memcpy(room + (i + l->ph) * wide + l->pw * l->ic, x + i * row, (size_t)row * sizeof(float));
+    return room;
+}
+
+/* The inputs of places first..end of the output, a row each; whole vectors are copied, the next piece overwrites what
+ * was too much. */
+PART void NAME(gather_patches)(const Layer *l, const float *x, float *to, long first, long end) {
+    const long wide = l->edge_w * l->ic, piece = l->kw * l->ic;
+    for (long p = first; p < end; p++, to += l->patch) {
+        const float *from = x + p / l->ow * l->sh * wide + p % l->ow * l->sw * l->ic;
+        for (long k = 0; k < l->kh; k++)
+            for (long j = 0; j < piece; j += LANES) store(to + k * piece + j, load(from + k * wide + j));
+    }
+}
+
+/* The way back: derivatives by patches are added to those by the input with its margin. */
+PART void NAME(scatter_patches)(const Layer *l, const float *from, float *d, long first, long end) {
+    const long wide = l->edge_w * l->ic;
+    for (long p = first; p < end; p++) {
+        float *to = d + p / l->ow * l->sh * wide + p % l->ow * l->sw * l->ic;
+        for (long k = 0; k < l->kh; k++, from += l->seg)
+            for (long j = 0; j < l->seg; j += LANES) store(to + k * wide + j, load(to + k * wide + j) + load(from + j));
+    }
+}
+
+/* How many places are computed at a time. */
+INLINE long NAME(block_of)(const Layer *l) {
+    const long fits = PATCHES / l->patch / 12 * 12;
+    return fits < 24 ? 24 : fits;
+}
+
+/* Rows of `cols` values, padded to `wide` with zeros. */
+INLINE void NAME(pad_rows)(const float *from, float *to, long rows, long cols, long wide) {
+    for (long r = 0; r < rows; r++, from += cols, to += wide) {
+        memcpy(to, from, (size_t)cols * sizeof(float));
+        memset(to + cols, 0, (size_t)(wide - cols) * sizeof(float));
+    }
+}
+
+PART void NAME(conv_forward)(Net *n, const Layer *l, const float *x, float *y) {
+    const long block = NAME(block_of)(l);
+    const float *bias = l->bias ? l->w + l->depth * l->wide : NULL;
+    x = NAME(with_margin)(l, x, n->edged);
+    for (long first = 0; first < l->places; first += block) {
+        const long end = first + block < l->places ? first + block : l->places, count = end - first;
+        float *z = l->wide == l->oc ? y + first * l->oc : n->slopes;
+        NAME(gather_patches)(l, x, n->patches, first, end);
+        for (long p = 0; p < count; p++)
+            for (long j = 0; j < l->wide; j += LANES) store(z + p * l->wide + j, bias ? load(bias + j) : (vec){0});
+        multiply(n->patches, l->patch, 1, l->w, l->wide, z, l->wide, count, l->wide, l->depth);
+        for (long p = 0; z == n->slopes && p < count; p++)
+            memcpy(y + (first + p) * l->oc, z + p * l->wide, (size_t)l->oc * sizeof(float));
+    }
+}
+
+/* The gradient of the weights into `g`, the derivatives by the input into `dx` (where that is not null). */
+PART void NAME(conv_backward)(Net *n, const Layer *l, const float *x, const float *d, float *g, float *dx) {
+    const long block = NAME(block_of)(l), area = l->edge_h * l->edge_w * l->ic, columns = l->kh * l->seg;
+    float *into = l->ph || l->pw ? n->edged + area + SLACK : dx;
+    x = NAME(with_margin)(l, x, n->edged);
+    memset(g, 0, (size_t)(l->rows * l->wide) * sizeof(float));
+    if (dx) memset(into, 0, (size_t)area * sizeof(float));
+    for (long first = 0; first < l->places; first += block) {
+        const long end = first + block < l->places ? first + block : l->places, count = end - first;
+        const float *slopes = d + first * l->oc;
+        if (l->wide != l->oc) {
+            NAME(pad_rows)(slopes, n->slopes, count, l->oc, l->wide);
+            slopes = n->slopes;
+        }
+        NAME(gather_patches)(l, x, n->patches, first, end);
+        multiply(n->patches, 1, l->patch, slopes, l->wide, g, l->wide, l->depth, l->wide, count);
+        for (long p = 0; l->bias && p < count; p++) {
+            float *to = g + l->depth * l->wide;
+            for (long j = 0; j < l->wide; j += LANES) store(to + j, load(to + j) + load(slopes + p * l->wide + j));
+        }
+        if (!dx) continue;
+        memset(n->lanes, 0, (size_t)(count * columns) * sizeof(float));
+        multiply(slopes, l->wide, 1, l->t, columns, n->lanes, columns, count, columns, l->oc);
+        NAME(scatter_patches)(l, n->lanes, into, first, end);
+    }
+    const long row = l->iw * l->ic, wide = l->edge_w * l->ic;
+    for (long i = 0; dx && into != dx && i < l->ih; i++)
+        memcpy(dx + i * row, into + (i + l->ph) * wide + l->pw * l->ic, (size_t)row * sizeof(float));
+}
+
+/* ---- pooling ---- */
+
+/* The window of an output's row or column, cut to the input. */
+INLINE void NAME(window)(long o, long stride, long padding, long size, long side, long *first, long *end) {
+    *first = o * stride - padding;
+    *end = *first + size < side ? *first + size : side;
+    if (*first < 0) *first = 0;
+}
+
+PART void NAME(max_forward)(const Layer *l, const float *x, float *y, int32_t *at) {
+    const long c = l->ic;
+    for (long i = 0; i < l->oh; i++)
+        for (long j = 0; j < l->ow; j++, y += c, at += c) {
+            long top, bottom, left, right;
+            NAME(window)(i, l->sh, l->ph, l->kh, l->ih, &top, &bottom);
+            NAME(window)(j, l->sw, l->pw, l->kw, l->iw, &left, &right);
+            memcpy(y, x + (top * l->iw + left) * c, (size_t)c * sizeof(float));
+            for (long k = 0; k < c; k++) at[k] = (int32_t)(top * l->iw + left);
+            for (long r = top; r < bottom; r++)
+                for (long q = left; q < right; q++) {
+                    const float *from = x + (r * l->iw + q) * c;
+                    const int32_t place = (int32_t)(r * l->iw + q);
+                    for (long k = 0; k < c; k++) {
+                        const int more = from[k] > y[k];
+                        y[k] = more ? from[k] : y[k];
+                        at[k] = more ? place : at[k];
+                    }
+                }
+        }
+}
+
+PART void NAME(max_backward)(const Layer *l, const int32_t *at, const float *d, float *dx) {
+    const long c = l->ic;
+    memset(dx, 0, (size_t)l->into * sizeof(float));
+    for (long p = 0; p < l->places; p++, at += c, d += c)
+        for (long k = 0; k < c; k++) dx[at[k] * c + k] += d[k];
+}
+
+/* What one window's sum is multiplied by; c[0]: whether the margin counts. */
+INLINE float NAME(share_of)(const Layer *l, long i, long j, long inside) {
+    if (l->c[0] == 0) return 1.0f / (float)inside;
+    const long bottom = i * l->sh - l->ph + l->kh, right = j * l->sw - l->pw + l->kw;
+    const long most_h = l->ih + l->ph, most_w = l->iw + l->pw;
+    const long high = l->kh - (bottom > most_h ? bottom - most_h : 0), wide = l->kw - (right > most_w ? right - most_w : 0);
+    return 1.0f / (float)(high * wide);
+}
+
+PART void NAME(average)(const Layer *l, const float *restrict x, float *restrict y, const float *restrict d,
+                        float *restrict dx) {
+    const long c = l->ic;
+    if (dx) memset(dx, 0, (size_t)l->into * sizeof(float));
+    for (long i = 0; i < l->oh; i++)
+        for (long j = 0; j < l->ow; j++) {
+            long top, bottom, left, right, p = (i * l->ow + j) * c;
+            NAME(window)(i, l->sh, l->ph, l->kh, l->ih, &top, &bottom);
+            NAME(window)(j, l->sw, l->pw, l->kw, l->iw, &left, &right);
+            const float share = NAME(share_of)(l, i, j, (bottom - top) * (right - left));
+            if (!dx) memset(y + p, 0, (size_t)c * sizeof(float));
+            for (long r = top; r < bottom; r++)
+                for (long q = left; q < right; q++) {
+                    const long from = (r * l->iw + q) * c;
+                    if (dx)
+                        for (long k = 0; k < c; k++) dx[from + k] += d[p + k] * share;
+                    else
+                        for (long k = 0; k < c; k++) y[p + k] += x[from + k];
+                }
+            if (!dx)
+                for (long k = 0; k < c; k++) y[p + k] *= share;
+        }
+}
+
+/* ---- activations ---- */
+
+INLINE vec NAME(sigmoid)(vec x) { return 0.5f + 0.5f * hyperbolic(0.5f * x); }
+
+/* erf, by the library: there is no short formula of this precision. */
+INLINE vec NAME(error_function)(vec x) {
+    float part[LANES];
+    memcpy(part, &x, sizeof part);
+    for (int i = 0; i < LANES; i++) part[i] = erff(part[i]);
+    return load(part);
+}
+
+INLINE vec NAME(activated)(const Layer *l, vec x, const int act) {
+    const vec zero = {0};
+    switch (act) {
+    case RELU: return (vec)(~(x <= zero) & (ints)x); /* keeps NaN */
+    case TANH: return hyperbolic(x);
+    case SIGMOID: return NAME(sigmoid)(x * l->c[1]) * l->c[0] - l->c[2]; /* scale, temperature, offset */
+    case SILU: return x * NAME(sigmoid)(x);
+    case GELU: return 0.5f * x * (1.0f + NAME(error_function)(x * 0.70710678f));
+    case GELU_TANH: return x * NAME(sigmoid)(1.59576912f * (x + 0.044715f * x * x * x));
+    default: { /* c[0] (exp(x) - 1), or x; then times c[1] */
+        const vec small = x * (1.0f + x * (0.5f + x * (0.16666667f + x * (4.1666667e-2f + x * 8.3333333e-3f))));
+        const vec least = exponential(blend(x > zero, zero, x)) - 1.0f;
+        const vec below = blend(x > zero - 0.06f, small, least) * l->c[0];
+        return blend(x <= zero, below, x) * l->c[1];
+    }
+    }
+}
+
+/* The derivative at input x, where the output is y. */
+INLINE vec NAME(steepness)(const Layer *l, vec x, vec y, const int act) {
+    const vec zero = {0}, one = zero + 1.0f;
+    switch (act) {
+    case RELU: return blend(y > zero, one, zero);
+    case TANH: return 1.0f - y * y;
+    case SIGMOID: {
+        const vec s = (y + l->c[2]) / l->c[0];
+        return l->c[0] * l->c[1] * (s * (1.0f - s));
+    }
+    case SILU: {
+        const vec s = NAME(sigmoid)(x);
+        return s * (1.0f + x * (1.0f - s));
+    }
+    case GELU:
+        return 0.5f * (1.0f + NAME(error_function)(x * 0.70710678f)) + x * 0.39894228f * exponential(-0.5f * x * x);
+    case GELU_TANH: {
+        const vec s = NAME(sigmoid)(1.59576912f * (x + 0.044715f * x * x * x));
+        return s + x * s * (1.0f - s) * (1.59576912f * (1.0f + 0.134145f * x * x));
+    }
+    default: return blend(y > zero, zero + l->c[1], y + l->c[0] * l->c[1]);
+    }
+}
+
+#define EACH(act)                                                                              \
+    for (long i = 0; i < l->out; i += LANES) {                                                 \
+        if (d) store(d + i, load(d + i) * NAME(steepness)(l, load(x + i), load(y + i), act));  \
+        else store(y + i, NAME(activated)(l, load(x + i), act));                               \
+    }                                                                                          \
+    break;
+/* The activation of a record's values, or (where `d` is not null) derivatives by the output made those by the input. */
+PART void NAME(activation)(const Layer *l, const float *x, float *y, float *d) {
+    switch (l->act) {
+    case RELU: EACH(RELU)
+    case TANH: EACH(TANH)
+    case SIGMOID: EACH(SIGMOID)
+    case SILU: EACH(SILU)
+    case GELU: EACH(GELU)
+    case GELU_TANH: EACH(GELU_TANH)
+    default: EACH(ELU)
+    }
+    float *to = d ? d : y;
+    for (long i = l->out; i < l->outof; i++) to[i] = 0;
+}
+#undef EACH
+
+/* ---- group and layer normalisation ---- */
+
+/* Means and inverse deviations of every group into `stat`; sums in double precision. */
+INLINE void NAME(moments)(Net *n, const Layer *l, const float *x, float *stat) {
+    const long c = l->ic, part = c / l->groups, places = l->ih * l->iw;
+    const double count = (double)(part * places);
+    double *sum = n->sums, *mean = n->sums + c;
+    memset(sum, 0, (size_t)c * sizeof(double));
+    for (long p = 0; p < places; p++)
+        for (long k = 0; k < c; k++) sum[k] += (double)x[p * c + k];
+    for (long g = 0; g < l->groups; g++) {
+        double all = 0;
+        for (long k = g * part; k < (g + 1) * part; k++) all += sum[k];
+        stat[2 * g] = (float)(all / count);
+        for (long k = g * part; k < (g + 1) * part; k++) mean[k] = all / count;
+    }
+    memset(sum, 0, (size_t)c * sizeof(double));
+    for (long p = 0; p < places; p++)
+        for (long k = 0; k < c; k++) {
+            const double far = (double)x[p * c + k] - mean[k];
+            sum[k] += far * far;
+        }
+    for (long g = 0; g < l->groups; g++) {
+        double all = 0;
+        for (long k = g * part; k < (g + 1) * part; k++) all += sum[k];
+        stat[2 * g + 1] = (float)(1.0 / sqrt(all / count + (double)l->c[0]));
+    }
+}
+
+PART void NAME(norm_forward)(Net *n, const Layer *l, const float *x, float *y, float *stat) {
+    const long c = l->ic, part = c / l->groups, places = l->ih * l->iw;
+    NAME(moments)(n, l, x, stat);
+    for (long p = 0; p < places; p++)
+        for (long g = 0; g < l->groups; g++) {
+            const float mean = stat[2 * g], inverse = stat[2 * g + 1];
+            for (long k = g * part; k < (g + 1) * part; k++) {
+                const long own = l->each ? p * c + k : k;
+                const float v = (x[p * c + k] - mean) * inverse;
+                y[p * c + k] = l->rows ? v * l->w[own] + (l->bias ? l->w[l->wide + own] : 0) : v;
+            }
+        }
+    for (long i = l->out; i < l->outof; i++) y[i] = 0;
+}
+
+/* With v the normalised values and e = d w: dx = inverse (e - mean(e) - v mean(e v)), means over the group. */
+PART void NAME(norm_backward)(Net *n, const Layer *l, const float *x, const float *stat, const float *d, float *g,
+                              float *dx) {
+    const long c = l->ic, part = c / l->groups, places = l->ih * l->iw;
+    const double count = (double)(part * places);
+    double *slopes = n->sums, *products = n->sums + c, *own_s = n->sums + 2 * c, *own_p = n->sums + 3 * c;
+    memset(n->sums, 0, (size_t)(4 * c) * sizeof(double));
+    if (l->rows) memset(g, 0, (size_t)(l->rows * l->wide) * sizeof(float));
+    for (long p = 0; p < places; p++)
+        for (long k = 0; k < c; k++) {
+            const double v = ((double)x[p * c + k] - (double)stat[2 * (k / part)]) * (double)stat[2 * (k / part) + 1];
+            const double s = (double)d[p * c + k], e = l->rows && l->each ? s * (double)l->w[p * c + k] : s;
+            slopes[k] += e, products[k] += e * v;
+            if (l->rows && l->each) {
+                g[p * c + k] = (float)(s * v);
+                if (l->bias) g[l->wide + p * c + k] = d[p * c + k];
+            }
+        }
+    for (long k = 0; l->rows && !l->each && k < c; k++) {
+        g[k] = (float)products[k];
+        if (l->bias) g[l->wide + k] = (float)slopes[k];
+        slopes[k] *= (double)l->w[k], products[k] *= (double)l->w[k];
+    }
+    if (!dx) return;
+    for (long q = 0; q < l->groups; q++) {
+        double s = 0, v = 0;
+        for (long k = q * part; k < (q + 1) * part; k++) s += slopes[k], v += products[k];
+        own_s[q] = s / count, own_p[q] = v / count;
+    }
+    for (long p = 0; p < places; p++)
+        for (long q = 0; q < l->groups; q++) {
+            const float mean = stat[2 * q], inverse = stat[2 * q + 1], s = (float)own_s[q], m = (float)own_p[q];
+            for (long k = q * part; k < (q + 1) * part; k++) {
+                const float v = (x[p * c + k] - mean) * inverse;
+                const float e = l->rows ? d[p * c + k] * l->w[l->each ? p * c + k : k] : d[p * c + k];
+                dx[p * c + k] = inverse * (e - s - v * m);
+            }
+        }
+    for (long i = l->in; i < l->into; i++) dx[i] = 0;
+}

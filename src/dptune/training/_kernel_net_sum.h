@@ -1,0 +1,230 @@
+/* Forward, backward, norms, clipping and sums of described networks, a group of records at a time.
+ *
+ * Dense layers are computed for all records of a group at once; their gradients are never written down: their norms are
+ * products of norms, and one product of matrices adds them. Everything else goes record by record, so that a record's
+ * values stay in the caches; gradients of convolutions and norms are written down, squared and added. A record's
+ * gradient is longer than 2^64, or not finite: it contributes nothing. */
+
+/* Padded weights, transposed ones for the way back; sums at zero. */
+PART void NAME(prepare_net)(Net *n, const float *p, int back) {
+    for (int k = 0; k < n->layers; k++) {
+        Layer *l = n->layer + k;
+        if (!l->rows) continue;
+        NAME(pad_rows)(p + l->weights, l->w, l->rows, l->cols, l->wide);
+        if (!back) continue;
+        if (l->s) memset(l->s, 0, (size_t)(l->rows * l->wide) * sizeof(float));
+        if (l->e) memset(l->e, 0, (size_t)(l->rows * l->wide) * sizeof(double));
+        if (!l->t) continue;
+        const float *from = p + l->weights;
+        if (l->kind == LINEAR) {
+            for (long i = 0; i < l->in; i++)
+                for (long j = 0; j < l->out; j++) l->t[j * l->into + i] = from[i * l->out + j];
+            for (long j = 0; j < l->out; j++)
+                for (long i = l->in; i < l->into; i++) l->t[j * l->into + i] = 0;
+            continue;
+        }
+        const long piece = l->kw * l->ic;
+        memset(l->t, 0, (size_t)(l->oc * l->kh * l->seg) * sizeof(float));
+        for (long i = 0; i < l->depth; i++)
+            for (long j = 0; j < l->oc; j++)
+                l->t[(j * l->kh + i / piece) * l->seg + i % piece] = from[i * l->oc + j];
+    }
+}
+
+/* A record's features, channels side by side. */
+INLINE void NAME(fetch_record)(const Layer *l, const float *from, float *to) {
+    const long places = l->ih * l->iw;
+    if (l->ic == 1 || places == 1) memcpy(to, from, (size_t)l->in * sizeof(float));
+    else
+        for (long c = 0; c < l->ic; c++)
+            for (long p = 0; p < places; p++) to[p * l->ic + c] = from[c * places + p];
+    for (long i = l->in; i < l->into; i++) to[i] = 0;
+}
+
+/* One layer for record r. */
+INLINE void NAME(forward_alone)(Net *n, Layer *l, const float *masks, long r) {
+    const float *x = l->x + r * l->into;
+    float *y = l->y + r * l->outof;
+    if (l->kind == CONV) NAME(conv_forward)(n, l, x, y);
+    else if (l->kind == MAX_POOL) NAME(max_forward)(l, x, y, l->at + r * l->outof);
+    else if (l->kind == AVERAGE_POOL) NAME(average)(l, x, y, NULL, NULL);
+    else if (l->kind == ACTIVATION) NAME(activation)(l, x, y, NULL);
+    else if (l->kind == NORM) NAME(norm_forward)(n, l, x, y, l->stat + r * 2 * l->groups);
+    else
+        for (long i = 0; i < l->outof; i++) y[i] = masks && i < l->out ? x[i] * masks[l->mask + i] : x[i];
+    for (long i = l->out; i < l->outof; i++) y[i] = 0;
+}
+
+/* The outputs of `count` records whose features have been fetched. */
+PART void NAME(forward_net)(Net *n, const float *masks, long count) {
+    for (int k = 0; k < n->layers; k++) {
+        Layer *l = n->layer + k;
+        if (l->kind == LINEAR) {
+            for (long r = 0; r < count; r++)
+                for (long j = 0; j < l->wide; j += LANES)
+                    store(l->y + r * l->wide + j, l->bias ? load(l->w + l->in * l->wide + j) : (vec){0});
+            multiply(l->x, l->into, 1, l->w, l->wide, l->y, l->wide, count, l->wide, l->in);
+            continue;
+        }
+        int end = k;
+        while (end < n->layers && per_record(n->layer + end)) end++;
+        for (long r = 0; r < count; r++)
+            for (int j = k; j < end; j++) NAME(forward_alone)(n, n->layer + j, masks, r);
+        k = end - 1;
+    }
+}
+
+/* Softmax minus label: the derivatives of the cross-entropy. */
+INLINE void NAME(loss_net)(Net *n, long count) {
+    Layer *l = n->layer + n->layers - 1;
+    for (long r = 0; r < count; r++) {
+        const float *z = l->y + r * l->outof;
+        float *d = l->d + r * l->outof;
+        double most = (double)z[0], all = 0;
+        for (long j = 1; j < l->out; j++) most = (double)z[j] > most ? (double)z[j] : most;
+        for (long j = 0; j < l->out; j++) all += exp((double)z[j] - most);
+        for (long j = 0; j < l->out; j++)
+            d[j] = (float)(exp((double)z[j] - most) / all - (j == n->label[r] ? 1.0 : 0.0));
+        for (long j = l->out; j < l->outof; j++) d[j] = 0;
+    }
+}
+
+/* The gradient of layer l for record r. */
+INLINE float *NAME(gradient_of)(const Layer *l, long r) { return l->g + (l->alone ? r * l->rows * l->wide : 0); }
+
+/* Record r back through layers first..end; the derivatives by the first one's input go to `out`. */
+PART void NAME(backward_alone)(Net *n, int first, int end, const float *masks, long r, float *out) {
+    float *d = n->layer[end - 1].d + r * n->layer[end - 1].outof;
+    int turn = 0;
+    for (int k = end - 1; k >= first; k--) {
+        Layer *l = n->layer + k;
+        const float *x = l->x + r * l->into;
+        if (!l->below && !l->rows) return;
+        float *dx = l->below ? (k == first ? out : n->ping[turn]) : NULL;
+        if (elementwise(l)) {
+            if (l->kind == ACTIVATION) NAME(activation)(l, x, l->y + r * l->outof, d);
+            else
+                for (long i = 0; masks && i < l->out; i++) d[i] *= masks[l->mask + i];
+            if (k == first && out && out != d) memcpy(out, d, (size_t)l->into * sizeof(float));
+            continue;
+        }
+        if (l->kind == CONV) NAME(conv_backward)(n, l, x, d, NAME(gradient_of)(l, r), dx);
+        else if (l->kind == MAX_POOL) NAME(max_backward)(l, l->at + r * l->outof, d, dx);
+        else if (l->kind == AVERAGE_POOL) NAME(average)(l, x, NULL, d, dx);
+        else NAME(norm_backward)(n, l, x, l->stat + r * 2 * l->groups, d, l->rows ? NAME(gradient_of)(l, r) : NULL, dx);
+        if (l->rows) n->norm[r] += wide_square(NAME(gradient_of)(l, r), (int)(l->rows * l->wide));
+        if (!dx) return;
+        for (long i = l->in; i < l->into; i++) dx[i] = 0;
+        d = dx, turn = 1 - turn;
+    }
+}
+
+/* A dense layer: norms of its gradients, derivatives by its inputs. */
+INLINE void NAME(backward_dense)(Layer *l, float *dx, double *norm, long count) {
+    for (long r = 0; r < count; r++) {
+        const double inputs = wide_square(l->x + r * l->into, (int)l->into) + (l->bias ? 1 : 0);
+        /* Inputs beyond 2^64 would make a clipped gradient of derivatives that are too small for their last bits. */
+        norm[r] += isfinite((float)inputs) ? inputs * wide_square(l->d + r * l->wide, (int)l->wide) : INFINITY;
+    }
+    if (!dx) return;
+    memset(dx, 0, (size_t)(count * l->into) * sizeof(float));
+    multiply(l->d, l->wide, 1, l->t, l->into, dx, l->into, count, l->into, l->out);
+}
+
+/* The factor that clips record r; zero for one that overflows. */
+INLINE void NAME(clip_record)(Net *n, long r, double clip, double unit) {
+    const int fine = isfinite((float)n->norm[r]);
+    const double norm = sqrt(n->norm[r]);
+    n->factor[r] = fine ? (float)((norm > clip ? clip / norm : 1) * unit) : 0;
+}
+
+INLINE void NAME(add_alone)(Net *n, int first, int end, long r) {
+    for (int k = first; k < end; k++) {
+        Layer *l = n->layer + k;
+        if (l->g && n->factor[r] != 0)
+            add_scaled(l->s, l->e, NAME(gradient_of)(l, r), n->factor[r], (int)(l->rows * l->wide));
+    }
+}
+
+/* Everything that was not added record by record. */
+INLINE void NAME(add_group)(Net *n, long count) {
+    for (int k = n->first; k < n->layers; k++) {
+        Layer *l = n->layer + k;
+        if (l->g)
+            for (long r = 0; r < count; r++) NAME(add_alone)(n, k, k + 1, r);
+        if (l->kind != LINEAR) continue;
+        for (long r = 0; r < count; r++) {
+            float *d = l->d + r * l->wide, *x = l->x + r * l->into;
+            const float f = n->factor[r];
+            if (f == 0) memset(x, 0, (size_t)l->into * sizeof(float)), memset(d, 0, (size_t)l->wide * sizeof(float));
+            for (long j = 0; j < l->wide; j += LANES) store(d + j, load(d + j) * f);
+            for (long i = 0; l->e && f != 0 && i < l->in; i++) add_rounded(l->e + i * l->wide, d, x[i], (int)l->wide);
+            if (l->bias)
+                add_scaled(l->s + l->in * l->wide, l->e ? l->e + l->in * l->wide : NULL, d, 1, (int)l->wide);
+        }
+        if (l->s) multiply(l->x, 1, l->into, l->d, l->wide, l->s, l->wide, l->in, l->wide, count);
+    }
+}
+
+/* The way back of a group; afterwards every record has its factor, and its convolutions before the first dense layer
+ * have been added. */
+PART void NAME(backward_net)(Net *n, const float *masks, long count, double clip, double unit) {
+    for (long r = 0; r < count; r++) n->norm[r] = 0;
+    for (int end = n->layers; end > 0;) {
+        Layer *l = n->layer + end - 1;
+        int first = end - 1;
+        if (l->kind == LINEAR) {
+            NAME(backward_dense)(l, l->below ? n->layer[end - 2].d : NULL, n->norm, count);
+            end--;
+            continue;
+        }
+        while (first > 0 && per_record(n->layer + first - 1)) first--;
+        for (long r = 0; r < count; r++) {
+            float *out = first ? n->layer[first - 1].d + r * n->layer[first - 1].outof : NULL;
+            NAME(backward_alone)(n, first, end, masks, r, out);
+            if (first) continue;
+            NAME(clip_record)(n, r, clip, unit);
+            NAME(add_alone)(n, 0, end, r);
+        }
+        end = first;
+    }
+    for (long r = 0; !n->first && r < count; r++) NAME(clip_record)(n, r, clip, unit);
+}
+
+/* Sum of clipped gradients over the records at index[0..count), into `sum`, or into `exact` in units of 1 / unit with
+ * every record's coordinates rounded to whole numbers. */
+static void NAME(net_sum)(Net *n, const float *p, const float *masks, const float *x, const int64_t *y,
+                          const int64_t *index, int64_t count, double clip, double unit, float *sum, double *exact) {
+    NAME(prepare_net)(n, p, 1);
+    for (int64_t first = 0; first < count; first += n->group) {
+        const long some = count - first < n->group ? (long)(count - first) : n->group;
+        for (long r = 0; r < some; r++) {
+            n->label[r] = y[index[first + r]];
+            NAME(fetch_record)(n->layer, x + index[first + r] * n->layer[0].in, n->layer[0].x + r * n->layer[0].into);
+        }
+        NAME(forward_net)(n, masks, some);
+        NAME(loss_net)(n, some);
+        NAME(backward_net)(n, masks, some, clip, unit);
+        NAME(add_group)(n, some);
+    }
+    for (int k = 0; k < n->layers; k++) {
+        const Layer *l = n->layer + k;
+        for (long i = 0; i < l->rows; i++)
+            if (exact) memcpy(exact + l->weights + i * l->cols, l->e + i * l->wide, (size_t)l->cols * sizeof(double));
+            else memcpy(sum + l->weights + i * l->cols, l->s + i * l->wide, (size_t)l->cols * sizeof(float));
+    }
+}
+
+/* Outputs; the bits of each are a function of its record alone. */
+static void NAME(net_forward)(Net *n, const float *p, const float *x, int64_t count, float *out) {
+    const Layer *last = n->layer + n->layers - 1;
+    NAME(prepare_net)(n, p, 0);
+    for (int64_t first = 0; first < count; first += n->group) {
+        const long some = count - first < n->group ? (long)(count - first) : n->group;
+        for (long r = 0; r < some; r++)
+            NAME(fetch_record)(n->layer, x + (first + r) * n->layer[0].in, n->layer[0].x + r * n->layer[0].into);
+        NAME(forward_net)(n, NULL, some);
+        for (long r = 0; r < some; r++)
+            memcpy(out + (first + r) * last->out, last->y + r * last->outof, (size_t)last->out * sizeof(float));
+    }
+}

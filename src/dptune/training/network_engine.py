@@ -1,0 +1,246 @@
+"""Engine D: described feed-forward networks in one compiled pass, a few records at a time (``_kernel_net.h``).
+
+Users' ``nn.Sequential`` are recognised and come here; what is not goes to torch. A record's gradient is computed by
+the same operations wherever it stands in a batch; for secure noise it is rounded to the noise's lattice and added in
+whole numbers, so sums are exact (docs/theorems/exact_sums.md). Dropout draws one mask a step, for all records.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from dptune._typing import Array, Floats, Indices
+from dptune.errors import InvalidInput
+from dptune.randomness import Randomness
+from dptune.training._compiled import kernel
+from dptune.training._network import Layer, Program, Shape, program
+from dptune.training._shares import total_steps
+from dptune.training.benchmark_data import Dataset
+from dptune.training.fused_engine import FusedEngine
+from dptune.training.models import dp_hypo_cnn
+
+__all__ = ["FusedModuleEngine", "NetworkEngine"]
+
+_CHECKED = 97  # one more record than the largest group that the kernel takes at a time
+
+
+class Source(Protocol):
+    """Where the first weights come from and trained ones go."""
+
+    def start(self, key: Randomness) -> Floats:
+        """First parameters as one vector, in torch's order."""
+
+    def release(self, parameters: Floats, dtype: type[np.floating[Any]]) -> Any:
+        """A model with these parameters that has seen no record."""
+
+
+class NetworkEngine:
+    """Clipped sums for a described network.
+
+    The kernel always computes in single precision; with ``double`` its sums are exact.
+
+    Args:
+        layers: The description.
+        source: Where the first weights come from.
+        shape: The shape of a record, if the description says it; else it is that of the records to come.
+        double: For use with secure noise and units of several rows.
+
+    Raises:
+        InvalidInput: If there are no compiled kernels, or a layer does not fit the one before it.
+    """
+
+    together = 1
+    mode = "compiled"
+
+    def __init__(
+        self, layers: tuple[Layer, ...], source: Source, shape: Shape | None = None, *, double: bool = False
+    ) -> None:
+        if kernel is None:
+            raise InvalidInput("The kernels are not compiled. Reinstall with a C compiler, or use engine='torch'.")
+        self._layers, self._source, self._shape = layers, source, shape
+        self.dtype: type[np.floating[Any]] = np.float64 if double else np.float32
+        self.dimension = len(source.start(Randomness.rehearsal(0)))
+        self._pass: _Pass | None = None if shape is None else _Pass(program(layers, shape))
+        self._data: Dataset | None = None
+        self._x, self._y = np.empty((0, 0), np.float32), np.empty(0, np.int64)
+
+    def start(self, key: Randomness) -> Floats:
+        """Initial parameters as one flat vector."""
+        return np.asarray(self._source.start(key), self.dtype)
+
+    def release(self, parameters: Floats) -> Any:
+        """The model with these parameters; it has seen no record."""
+        return self._source.release(parameters, self.dtype)
+
+    def bind(self, data: Dataset) -> None:
+        """Take the records that later calls refer to by index; looks at their shape and number of classes alone."""
+        if data is self._data:
+            return
+        used = self._for(data.x.shape[1:])
+        if used.program.classes != data.classes:
+            raise InvalidInput(
+                f"The module gives {used.program.classes} outputs for {data.classes} classes. "
+                "Its last layer must return one score per class."
+            )
+        self._data, self._pass = data, used
+        with np.errstate(all="ignore"):  # a record that is too large for single precision will be dropped
+            self._x = np.ascontiguousarray(data.x, dtype=np.float32).reshape(len(data.x), -1)
+        self._y = np.ascontiguousarray(data.y, dtype=np.int64)
+
+    def _for(self, shape: Shape) -> _Pass:
+        """What computes on records of a shape."""
+        found = self._pass
+        if self._shape is None and (found is None or found.shape != shape):
+            found = _Pass(program(self._layers, shape), shape)
+        assert found is not None  # one of the two shapes is known
+        if int(np.prod(shape)) != found.program.features:
+            raise InvalidInput(
+                f"The module cannot take rows of {int(np.prod(shape))} features: its first layer takes "
+                f"{found.program.features}. Give records of that shape."
+            )
+        return found
+
+    def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
+        """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
+        for flat, batch, clip, total in zip(parameters, batches, clips.tolist(), out, strict=True):
+            total[:] = self._bound.sums(flat, self._x, self._y, batch, clip, 0.0)
+
+    def lattice_sums(
+        self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
+    ) -> bool:
+        """Write into ``out[s]`` the exact sum over ``batches[s]`` of clipped gradients, rounded to ``lattices[s]``.
+
+        Lattices are powers of two; zero asks for a sum that is not rounded. Where a build of the kernel rounds a
+        record differently in different places of a group, records are computed one at a time.
+        """
+        for row, (batch, lattice) in enumerate(zip(batches, lattices, strict=True)):
+            one = slice(row, row + 1)
+            if lattice == 0.0:
+                self.clipped_sums(parameters[one], [batch], clips[one], out[one])
+                continue
+            add = functools.partial(self._steps, parameters[row], float(clips[row]), lattice)
+            out[row] = total_steps(batch, add) * lattice
+        return True
+
+    def _steps(self, flat: Floats, clip: float, lattice: float, batch: Indices) -> Array:
+        """The sum of the shares of these records in lattice steps."""
+        used = self._bound
+        if used.steady:
+            return used.sums(flat, self._x, self._y, batch, clip, 1.0 / lattice)
+        steps = np.zeros(self.dimension)
+        for place in range(len(batch)):
+            steps += used.sums(flat, self._x, self._y, batch[place : place + 1], clip, 1.0 / lattice)
+        return steps
+
+    def logits(self, parameters: Floats, x: Floats) -> Floats:
+        """Outputs on the rows of ``x``; the bits of each are a function of that row alone."""
+        used = self._for(x.shape[1:])
+        with np.errstate(all="ignore"):  # a row that is too large for single precision
+            rows = np.ascontiguousarray(x, dtype=np.float32).reshape(len(x), -1)
+        together = max(1, len(rows)) if used.steady else 1
+        outputs = np.empty((len(rows), used.program.classes), np.float32)
+        for first in range(0, len(rows), together):
+            some = slice(first, first + together)
+            used.outputs(parameters, rows[some], outputs[some])
+        return outputs
+
+    @property
+    def _bound(self) -> _Pass:
+        if self._pass is None:
+            raise InvalidInput("The engine has no records yet. Call 'bind' first.")
+        return self._pass
+
+
+class FusedModuleEngine(FusedEngine):
+    """A user's own module that is the network of DP-HyPO, which has a kernel of its own: it is several times faster."""
+
+    mode = "compiled"
+
+    def __init__(self, source: Source, *, double: bool = False) -> None:
+        super().__init__(dp_hypo_cnn(), double=double)
+        self._source = source
+
+    def start(self, key: Randomness) -> Floats:
+        """Initial parameters: those that the module came with."""
+        return np.asarray(self._source.start(key), self.dtype)
+
+    def release(self, parameters: Floats) -> Any:
+        """The module with these parameters; it has seen no record."""
+        return self._source.release(parameters, self.dtype)
+
+
+class _Pass:
+    """Calls of the kernel for one program, with the memory that it works in."""
+
+    def __init__(self, made: Program, shape: Shape = ()) -> None:
+        self.program, self.shape = made, shape
+        self._back = np.argsort(made.order)
+        self._rooms: dict[bool, np.ndarray[Any, np.dtype[np.uint8]]] = {}
+
+    @functools.cached_property
+    def steady(self) -> bool:
+        """Whether this build gives a record the same bits in every place of a group (see :mod:`fused_engine`)."""
+        rng = np.random.default_rng(0)
+        made = self.program
+        flat = rng.uniform(-0.3, 0.3, len(made.order)).astype(np.float32)
+        x, y = rng.normal(size=(_CHECKED, made.features)).astype(np.float32), rng.integers(0, made.classes, _CHECKED)
+        outputs, alone = (np.empty((_CHECKED, made.classes), np.float32) for _ in range(2))
+        shares = np.zeros((2, len(flat)))
+        self.outputs(flat, x, outputs)
+        for place in range(_CHECKED):
+            one = slice(place, place + 1)
+            self.outputs(flat, x[one], alone[one])
+            shares[0] += self.sums(flat, x, y, np.arange(place, place + 1), 1.0, 2.0**40)
+            if place in _SIZES:
+                shares[1] = self.sums(flat, x, y, np.arange(place + 1), 1.0, 2.0**40)
+                if not np.array_equal(*shares):
+                    return False
+        return bool(np.array_equal(outputs, alone))
+
+    def sums(self, flat: Floats, x: Floats, y: Indices, batch: Indices, clip: float, unit: float) -> Any:
+        """The clipped sum over a batch, in torch's order; exact and in units of ``1 / unit`` if that is not zero."""
+        made, exact = self.program, unit != 0.0
+        out = np.empty(len(made.order), np.float64 if exact else np.float32)
+        places = np.ascontiguousarray(batch, dtype=np.int64)
+        inner, masks = self._inner(flat), self._masks(flat)
+        room = self._room(exact)
+        kernel.net_sum(made.fields, made.constants, inner, masks, x, y, places, clip, unit, room, out)
+        return out[self._back]
+
+    def outputs(self, flat: Floats, rows: Floats, out: Floats) -> None:
+        """The network's outputs for every row; nothing is dropped."""
+        made = self.program
+        kernel.net_forward(made.fields, made.constants, self._inner(flat), rows, self._room(False), out)
+
+    def _inner(self, flat: Floats) -> Floats:
+        with np.errstate(all="ignore"):  # parameters of a diverging run
+            return np.asarray(flat, np.float32)[self.program.order]
+
+    def _room(self, exact: bool) -> Any:
+        if exact not in self._rooms:
+            size = kernel.net_room(self.program.fields, self.program.constants, exact)
+            self._rooms[exact] = np.zeros(size, np.uint8)
+        return self._rooms[exact]
+
+    def _masks(self, flat: Floats) -> Floats:
+        """Dropout's masks of this step: a function of the run and the step, by way of the parameters."""
+        masks = np.empty(self.program.mask_values, np.float32)
+        if not len(masks):
+            return masks
+        digest = hashlib.blake2b(np.ascontiguousarray(flat).tobytes()).digest()
+        rng = np.random.default_rng(int.from_bytes(digest[:16], "little"))
+        for mask in self.program.masks:
+            drawn = rng.random((1 if mask.whole else mask.places, mask.channels)) >= mask.rate
+            scaled = np.broadcast_to(
+                drawn / (1.0 - mask.rate if mask.rate < 1.0 else 1.0), (mask.places, mask.channels)
+            )
+            masks[mask.start : mask.start + scaled.size] = scaled.reshape(-1)
+        return masks
+
+
+_SIZES = frozenset({1, 2, 3, 4, 5, 6, 8, 10, 11, 12, 13, 14, 15, 16, 22, 34, 47, 61, 94, 95, 96})

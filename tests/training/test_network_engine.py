@@ -1,0 +1,399 @@
+"""The compiled engine for described networks against gradients in double precision and Opacus, on drawn networks."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from tests.training import network_reference as reference
+from tests.training.sensitivity import check, fast, records, secure
+
+from dptune.data import Dataset
+from dptune.errors import InvalidInput
+from dptune.randomness import Randomness
+from dptune.training import engines
+from dptune.training._compiled import kernel
+from dptune.training._network import Dense, Pointwise, program
+
+torch = pytest.importorskip("torch", reason="modules need torch")
+from tests.training.drawn_networks import CLASSES, networks  # noqa: E402 - as above
+from torch import nn  # noqa: E402 - after the check that torch exists
+
+from dptune.training._recognise import NotDescribed, describe, record_shape  # noqa: E402 - as above
+from dptune.training.engines import engine_for  # noqa: E402 - as above
+from dptune.training.network_engine import FusedModuleEngine, NetworkEngine  # noqa: E402 - as above
+from dptune.training.torch_engine import TorchEngine  # noqa: E402 - as above
+from dptune.training.torch_models import TemperedSigmoid, build  # noqa: E402 - as above
+
+pytestmark = pytest.mark.skipif(kernel is None, reason="the kernels are not compiled")
+DRAWN = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(params=() if kernel is None else kernel.instructions())
+def instructions(request: Any) -> Iterator[str]:
+    kernel.instructions(request.param)
+    yield request.param
+    kernel.instructions(kernel.instructions()[-1])
+
+
+def flat_of(module: nn.Module) -> Any:
+    return np.concatenate([p.detach().numpy().reshape(-1) for p in module.parameters()])
+
+
+def drawn_records(features: int, count: int, classes: int = CLASSES) -> Dataset:
+    rng = np.random.default_rng(features)
+    return Dataset(rng.normal(size=(count, features)).astype(np.float32), rng.integers(0, classes, count), classes)
+
+
+def summed(engine: Any, data: Dataset, flat: Any, clip: float, count: int | None = None) -> Any:
+    out = np.full((1, len(flat)), np.nan, engine.dtype)
+    engine.bind(data)
+    batch = np.arange(len(data) if count is None else count)
+    engine.clipped_sums(flat[None].astype(engine.dtype), [batch], np.array([clip]), out)
+    return out[0].astype(np.float64)
+
+
+def expected_size(layers: Any, flat: Any, data: Dataset, clip: float) -> float:
+    """The sum of the norms of what is added up: what errors are compared with."""
+    each = (reference.gradient(layers, data.x.shape[1:], flat, x, int(y)) for x, y in zip(data.x, data.y, strict=True))
+    return float(sum(min(clip, np.linalg.norm(own)) for own in each))
+
+
+def image_net() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Unflatten(1, (2, 9, 8)),
+        nn.Conv2d(2, 20, 3, padding=1),
+        nn.GroupNorm(4, 20),
+        nn.SiLU(),
+        nn.MaxPool2d(2, 2),
+        nn.Conv2d(20, 7, (2, 3), bias=False),
+        TemperedSigmoid(1.58, 2.0, 0.71),
+        nn.AvgPool2d(2, 1),
+        nn.Flatten(),
+        nn.Linear(14, 33),
+        nn.Tanh(),
+        nn.Linear(33, CLASSES),
+    )
+
+
+def flat_net() -> nn.Sequential:
+    torch.manual_seed(2)
+    return nn.Sequential(
+        nn.Linear(21, 65), nn.LayerNorm(65), nn.GELU(), nn.Linear(65, 17), nn.ELU(), nn.Linear(17, CLASSES)
+    )
+
+
+@given(networks(), st.sampled_from([0.01, 1.0, 1e6]), st.integers(0, 2))
+@DRAWN
+def test_drawn_networks_equal_double_precision(drawn: Any, clip: float, level: int) -> None:
+    module, features = drawn
+    layers, data, flat = describe(module), drawn_records(features, 17), flat_of(module)
+    kernel.instructions(kernel.instructions()[min(level, len(kernel.instructions()) - 1)])
+    try:
+        engine = engine_for(module, engine="network")
+        found = summed(engine, data, flat, clip)
+        scores = engine.logits(flat, data.x)
+    finally:
+        kernel.instructions(kernel.instructions()[-1])
+    expected = reference.clipped_sum(layers, (features,), flat, data, clip)
+    assert np.linalg.norm(found - expected) <= 1e-6 * expected_size(layers, flat, data, clip)
+    own = np.array([reference.outputs(layers, (features,), flat, x) for x in data.x])
+    assert np.abs(scores - own).max() <= 1e-5 * (1.0 + np.abs(own).max())
+
+
+@pytest.mark.parametrize("records_", [0, 1, 17, 61, 300])
+@pytest.mark.parametrize("make", [image_net, flat_net])
+def test_batches_of_every_size_equal_double_precision(make: Any, records_: int, instructions: str) -> None:
+    module = make()
+    layers, flat = describe(module), flat_of(module)
+    data = drawn_records(record_shape(layers)[0], max(1, records_))  # type: ignore[index] # both say their shape
+    found = summed(engine_for(module), data, flat, 0.7, records_)
+    if not records_:
+        assert not found.any()
+        return
+    expected = reference.clipped_sum(layers, data.x.shape[1:], flat, data, 0.7)
+    assert np.linalg.norm(found - expected) <= 1e-6 * expected_size(layers, flat, data, 0.7)
+
+
+@given(networks(), st.sampled_from([0.1, 1e6]))
+@settings(DRAWN, max_examples=25)
+@pytest.mark.filterwarnings("ignore")
+def test_drawn_networks_equal_opacus(drawn: Any, clip: float) -> None:
+    opacus = pytest.importorskip("opacus")
+    module, features = drawn
+    assume(not any(isinstance(layer, nn.LayerNorm) and layer.bias is None for layer in module[0]))  # Opacus needs one
+    data = drawn_records(features, 17)
+    found = summed(engine_for(module, engine="network"), data, flat_of(module), clip)
+    private = opacus.GradSampleModule(copy.deepcopy(module), loss_reduction="sum")
+    scores = private(torch.from_numpy(data.x))
+    nn.functional.cross_entropy(scores, torch.from_numpy(data.y), reduction="sum").backward()
+    each = torch.cat([p.grad_sample.reshape(17, -1) for p in private.parameters()], 1).double().numpy()
+    norms = np.linalg.norm(each, axis=1)
+    expected = (each * np.minimum(1.0, clip / norms)[:, None]).sum(0)
+    assert np.linalg.norm(found - expected) <= 1e-5 * np.minimum(norms, clip).sum()
+
+
+@given(networks(), st.sampled_from([1e-3, 1.0]))
+@settings(DRAWN, max_examples=25)
+def test_one_record_moves_a_sum_of_drawn_networks_by_the_clip_norm(drawn: Any, clip: float) -> None:
+    module, features = drawn
+    data, engine = drawn_records(features, 18), engine_for(module, engine="network")
+    flat, peers = flat_of(module), np.arange(17)
+    without = summed(engine, data.take(peers), flat, clip)
+    for place in (0, 8, 17):
+        having = summed(engine, data.take(np.insert(peers, place, 17)), flat, clip)
+        assert np.linalg.norm(having - without) <= clip * (1.0 + 1e-6)
+
+
+def dropping() -> dict[str, nn.Module]:
+    torch.manual_seed(3)
+    image: list[nn.Module] = [nn.Unflatten(1, (2, 4, 4)), nn.Conv2d(2, 3, 3, padding=1)]
+    return {
+        "dense": nn.Sequential(nn.Linear(32, 12), nn.Dropout(0.5), nn.ReLU(), nn.Linear(12, CLASSES)),
+        "first": nn.Sequential(nn.Dropout(0.5), nn.Linear(32, CLASSES)),
+        "image": nn.Sequential(*image, nn.Tanh(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(48, CLASSES)),
+        "channels": nn.Sequential(*image, nn.Dropout2d(0.3), nn.Flatten(), nn.Dropout(0.2), nn.Linear(48, CLASSES)),
+    }
+
+
+@pytest.mark.parametrize("sums", [fast, secure])
+@pytest.mark.parametrize("name", list(dropping()))
+def test_dropout_has_one_mask_a_step(name: str, sums: Any) -> None:
+    module = dropping()[name]
+    double = sums is secure
+    check(lambda: engine_for(module, engine="network", double=double), records(32, CLASSES), sums, [0.1, 1.0])
+
+
+def test_dropout_is_what_the_masks_say() -> None:
+    module = dropping()["image"]
+    engine: Any = engine_for(module, engine="network")
+    data, flat = drawn_records(32, 5), flat_of(module)
+    found = summed(engine, data, flat, 1e6)
+    mask = engine._pass._masks(flat).reshape(16, 3).T.reshape(3, 4, 4).astype(np.float64)
+    assert 0.0 < (mask == 0.0).mean() < 0.6
+    assert set(np.unique(mask.round(6))) == {0.0, round(1 / 0.7, 6)}
+    each = [
+        reference.gradient(describe(module), (32,), flat, x, int(y), [mask])
+        for x, y in zip(data.x, data.y, strict=True)
+    ]
+    assert np.linalg.norm(found - sum(each)) <= 1e-6 * sum(map(np.linalg.norm, each))
+    other = engine._pass._masks(flat + np.float32(1e-3))
+    assert not np.array_equal(other, engine._pass._masks(flat))
+
+
+@pytest.mark.parametrize("make", [image_net, flat_net])
+def test_exact_sums(make: Any, instructions: str) -> None:
+    module = make()
+    features = record_shape(describe(module))[0]  # type: ignore[index] # both say their shape
+    data, engine, flat = drawn_records(features, 61), engine_for(module, double=True), flat_of(module)
+    engine.bind(data)
+    out, clip, lattice = np.empty((4, len(flat))), np.full(4, 0.5), [2.0**-20] * 4
+    rng = np.random.default_rng(0)
+    parts = [np.arange(61), rng.permutation(61), np.arange(30), np.arange(30, 61)]
+    assert engine.lattice_sums(np.repeat(flat[None], 4, 0).astype(float), parts, clip, lattice, out)  # type: ignore[attr-defined] # it has them
+    assert np.array_equal(out[0], out[1])
+    assert np.array_equal(out[0], out[2] + out[3])
+    assert np.array_equal(out * 2.0**20, np.rint(out * 2.0**20))
+    expected = reference.clipped_sum(describe(module), data.x.shape[1:], flat, data, 0.5)
+    assert np.abs(out[0] - expected).max() <= 61 * 2.0**-20
+
+
+@pytest.mark.parametrize("make", [image_net, flat_net])
+def test_one_record_moves_an_exact_sum_by_the_clip_norm(make: Any) -> None:
+    module = make()
+    features = record_shape(describe(module))[0]  # type: ignore[index] # both say their shape
+    check(lambda: engine_for(module, double=True), records(features, CLASSES), secure, [0.1, 1.0])
+
+
+@pytest.mark.parametrize("make", [image_net, flat_net])
+def test_a_record_is_judged_alike_in_any_company(make: Any, instructions: str) -> None:
+    module = make()
+    engine, flat = engine_for(module), flat_of(module)
+    data = drawn_records(record_shape(describe(module))[0], 110)  # type: ignore[index] # both say their shape
+    together = engine.logits(flat, data.x)
+    for size in (1, 2, 7, 37):
+        parts = [engine.logits(flat, data.x[first : first + size]) for first in range(0, 110, size)]
+        assert np.array_equal(np.concatenate(parts), together)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan, 3e38, 1e30, -1e20, 1e-42])
+@pytest.mark.parametrize("make", [image_net, flat_net])
+def test_records_that_overflow_leave_others_alone(make: Any, value: float) -> None:
+    module = make()
+    data = drawn_records(record_shape(describe(module))[0], 18)  # type: ignore[index] # both say their shape
+    flat, engine = flat_of(module), engine_for(module)
+    for place in (0, 9, 17):
+        x = data.x.copy()
+        x[place, ::2] = value
+        odd = Dataset.__new__(Dataset)  # a data set repairs such records; an engine must not rely on it
+        object.__setattr__(odd, "x", x)
+        object.__setattr__(odd, "y", data.y)
+        object.__setattr__(odd, "classes", CLASSES)
+        having = summed(engine, odd, flat, 1.0)
+        without = summed(engine, data.take(np.delete(np.arange(18), place)), flat, 1.0)
+        assert np.linalg.norm(having - without) <= 1.0 + 1e-5
+
+
+def test_arrays_that_are_not_contiguous_and_channels_last_images() -> None:
+    module = nn.Sequential(*list(image_net())[1:])
+    flat, rng = flat_of(module), np.random.default_rng(0)
+    images = rng.normal(size=(9, 2, 9, 8)).astype(np.float32)
+    last = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    wide = np.zeros((9, 300), np.float64)
+    wide[:, ::2][:, :144] = images.reshape(9, -1)
+    engine = engine_for(image_net())
+    plain = summed(engine, Dataset(images.reshape(9, -1), np.arange(9) % CLASSES, CLASSES), flat, 1.0)
+    for rows in (last.reshape(9, -1), wide[:, ::2][:, :144]):
+        found = summed(engine, Dataset(rows, np.arange(9) % CLASSES, CLASSES), flat, 1.0)
+        assert np.array_equal(found, plain)
+    assert np.array_equal(engine.logits(flat, last.reshape(9, -1)), engine.logits(flat, images.reshape(9, -1)))
+
+
+def test_shapes_that_do_not_fit() -> None:
+    engine = engine_for(flat_net())
+    with pytest.raises(InvalidInput, match="cannot take rows of 20 features: its first layer takes 21"):
+        engine.bind(drawn_records(20, 3))
+    with pytest.raises(InvalidInput, match="gives 5 outputs for 7 classes"):
+        engine.bind(drawn_records(21, 9, classes=7))
+    bad = nn.Sequential(nn.Linear(4, 3), nn.Linear(2, 2))
+    with pytest.raises(InvalidInput, match=r"Layer 1 .* takes 2 values, but 3 values come in"):
+        engine_for(bad, engine="network")
+    with pytest.raises(InvalidInput, match=r"windows of .* larger than"):
+        engine_for(nn.Sequential(nn.Unflatten(1, (1, 3, 3)), nn.Conv2d(1, 2, 5)), engine="network")
+    with pytest.raises(InvalidInput, match=r"fewer than 2\^31"):
+        program((Dense(2**16, 2**16),), (2**16,))
+    with pytest.raises(InvalidInput, match=r"fewer than 2\^31"):
+        program((Pointwise("relu"),), (2**31,))
+
+
+def test_the_kernel_refuses_what_is_not_a_network() -> None:
+    made = program((Dense(4, 3), Pointwise("relu"), Dense(3, 2)), (4,))
+    for row, column, value in [(2, 2, 4), (0, 0, 9), (1, 1, 30), (2, 5, -1), (2, 5, 2**40), (0, 3, 0)]:
+        fields = made.fields.copy()
+        fields[row, column] = value
+        with pytest.raises(ValueError, match="not a possible network"):
+            kernel.net_room(fields, made.constants, False)
+    room = np.zeros(kernel.net_room(made.fields, made.constants, False), np.uint8)
+    x, y = np.zeros((2, 4), np.float32), np.array([0, 5])
+    good = (made.fields, made.constants, np.zeros(23, np.float32), np.zeros(0, np.float32), x)
+    out = np.zeros(23, np.float32)
+    with pytest.raises(IndexError):
+        kernel.net_sum(*good, y, np.array([0, 1]), 1.0, 0.0, room, out)
+    with pytest.raises(ValueError, match="room"):
+        kernel.net_sum(*good, y, np.array([0]), 1.0, 0.0, room[:100], out)
+    with pytest.raises(ValueError, match="sum"):
+        kernel.net_sum(*good, y, np.array([0]), 1.0, 1.0, room, out)
+
+
+class Doubled(nn.Linear):
+    """Not what it seems."""
+
+    def forward(self, x: Any) -> Any:
+        return 2.0 * super().forward(x)
+
+
+def changed() -> nn.Module:
+    layer = nn.Linear(4, 4)
+    layer.forward = lambda x: x  # type: ignore[method-assign] # as a user might
+    return layer
+
+
+def frozen() -> nn.Module:
+    layer = nn.Linear(4, 4)
+    layer.weight.requires_grad_(False)
+    return layer
+
+
+SHARED = nn.Linear(4, 4)
+UNKNOWN = {
+    "subclass": lambda: nn.Sequential(Doubled(4, 4)),
+    "changed": lambda: nn.Sequential(changed(), nn.Linear(4, 4)),
+    "frozen": lambda: nn.Sequential(frozen(), nn.Linear(4, 4)),
+    "shared": lambda: nn.Sequential(SHARED, nn.Tanh(), SHARED),
+    "normed": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))),
+    "softplus": lambda: nn.Sequential(nn.Linear(4, 4), nn.Softplus(), nn.Linear(4, 4)),
+    "groups": lambda: nn.Sequential(nn.Unflatten(1, (2, 2, 1)), nn.Conv2d(2, 4, 1, groups=2), nn.Flatten()),
+    "dilation": lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 4, 1, dilation=2), nn.Flatten()),
+    "reflect": lambda: nn.Sequential(
+        nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect"), nn.Flatten()
+    ),
+    "ceil": lambda: nn.Sequential(
+        nn.Unflatten(1, (1, 2, 2)), nn.MaxPool2d(2, 2, ceil_mode=True), nn.Flatten(), nn.Linear(1, 4)
+    ),
+    "divisor": lambda: nn.Sequential(
+        nn.Unflatten(1, (1, 2, 2)), nn.AvgPool2d(2, divisor_override=3), nn.Flatten(), nn.Linear(1, 4)
+    ),
+    "partly flat": lambda: nn.Sequential(
+        nn.Unflatten(1, (2, 2, 1)), nn.Flatten(2), nn.Linear(2, 1), nn.Flatten(), nn.Linear(2, 4)
+    ),
+    "class": lambda: type("Own", (nn.Sequential,), {})(nn.Linear(4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", list(UNKNOWN))
+def test_what_is_not_understood_goes_to_torch(name: str, caplog: Any) -> None:
+    engines._say_once.cache_clear()
+    module = UNKNOWN[name]()
+    with caplog.at_level(logging.WARNING):
+        assert isinstance(engine_for(module), TorchEngine)
+        assert isinstance(engine_for(module), TorchEngine)
+    assert [record.name for record in caplog.records] == [engines.__name__]
+    with pytest.raises(InvalidInput):
+        engine_for(module, engine="network")
+
+
+def test_modules_that_mix_records_are_refused() -> None:
+    for engine in ("auto", "network"):
+        with pytest.raises(InvalidInput, match="depends on the others"):
+            engine_for(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), engine=engine)
+    hooked = flat_net()
+    hooked[0].register_forward_hook(lambda *given: None)
+    with pytest.raises(InvalidInput, match="hook"):
+        engine_for(hooked)
+
+
+def test_what_is_understood_is_described() -> None:
+    pooled = nn.Sequential(nn.Unflatten(1, (1, 6, 6)), nn.Sequential(nn.MaxPool2d(3), nn.Identity()))
+    layers = describe(pooled)
+    assert (
+        str(layers[1])
+        == "Pool(kind='max', kernel=(3, 3), stride=(3, 3), padding=(0, 0), margin=True, sides=(None, None))"
+    )
+    same = nn.Conv2d(1, 2, (3, 5), padding="same", bias=False)
+    assert describe(nn.Sequential(same)) == describe(nn.Sequential(nn.Conv2d(1, 2, (3, 5), padding=(1, 2), bias=False)))
+    with pytest.raises(NotDescribed, match="differs from side to side"):
+        describe(nn.Sequential(nn.Conv2d(1, 2, 2, padding="same")))
+
+
+def test_engines_are_chosen() -> None:
+    assert type(engine_for(image_net())) is NetworkEngine
+    assert engine_for(image_net()).mode == "compiled"  # type: ignore[attr-defined] # modules' engines have one
+    from dptune.training.models import Cnn, Conv, dp_hypo_cnn  # noqa: PLC0415 - for this test alone
+
+    assert type(engine_for(build(dp_hypo_cnn()))) is FusedModuleEngine
+    description = Cnn((1, 6, 6), 3, (Conv(4, 3),), dense=(5,))
+    compiled, plain = engine_for(description), engine_for(description, engine="torch")
+    assert type(compiled) is NetworkEngine
+    key = Randomness.rehearsal(5)
+    assert np.array_equal(compiled.start(key), plain.start(key))
+
+
+def test_models_come_back_as_modules() -> None:
+    module = image_net()
+    engine: Any = engine_for(module)
+    flat = flat_of(module) + np.float32(0.25)
+    made = engine.release(flat)
+    assert np.array_equal(flat_of(made), flat)
+    assert not made.training
+    assert made is not module
+    assert not np.array_equal(flat_of(module), flat)
+    x = drawn_records(144, 5).x
+    with torch.no_grad():
+        assert np.allclose(made(torch.from_numpy(x)).numpy(), engine.logits(flat, x), atol=1e-5)
