@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from dptune._codec import from_json, to_json, to_values
+from dptune._codec import added_later, from_json, to_json, to_values
 from dptune.accounting import Cost, RenyiLine
 from dptune.methods.parts import ALL, DataPart
 from dptune.scores import Score
@@ -32,7 +32,7 @@ class HeldOut:
     part: DataPart
     denominator: float
     noise: float
-    score: Score | None = None
+    score: Score | None = field(default=None, metadata=added_later())
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ score must never exist outside the methods whose utilities have low sensitivity.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from dptune._codec import added_later
 from dptune._validate import real
 from dptune.accounting import Cost, DiscreteGaussian
 from dptune.accounting.calibrate import calibrate_noise
@@ -51,7 +52,7 @@ class PrivateValidation:
     fraction: float
     denominator: float
     noise: float | None = None
-    score: Score | None = None
+    score: Score | None = field(default=None, metadata=added_later())
 
     @classmethod
     def of(

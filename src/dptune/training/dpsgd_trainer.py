@@ -2,8 +2,9 @@
 
 One object serves random stopping, subset tuning (warm starts), thresholds (shards) and votes (clients): they
 differ in the records they pass. The score is accuracy (or what ``score`` says) on ``validation``, which the caller
-declares public, or a noised count on a private holdout whose cost is part of the declared one; an unnoised score on private
-records does not exist. With neither, a training has no score of its own (methods then hold back private records).
+declares public, or a noised count on a private holdout whose cost is part of the declared one; an unnoised score on
+private records does not exist. With neither, a training has no score of its own (methods then hold back private
+records).
 The file is long because the trainer's contract is written at every method of it.
 """
 
@@ -99,9 +100,9 @@ class DpSgdTrainer:
             raise InvalidInput("'validation' is public, so each row is judged for itself; give the units' '.rows'.")
         if not isinstance(self.model, Mlp | Cnn) and (is_module(self.model) or not callable(self.model)):
             raise InvalidInput(
-                f"'model' must be a description (softmax, Mlp, Cnn, Regression) or a function of the parameters that makes a torch "
-                f"module; got {type(self.model).__name__}. For a module write model=lambda params: ..., so that every "
-                "run begins with one of its own."
+                f"'model' must be a description (softmax, Mlp, Cnn, Regression) or a function of the parameters that "
+                f"makes a torch module; got {type(self.model).__name__}. For a module write model=lambda params: ..., "
+                "so that every run begins with one of its own."
             )
 
     @property
