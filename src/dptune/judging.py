@@ -136,7 +136,8 @@ def correct(
         own = np.zeros(size(data), np.int64) if groups is None else groups
         labels = _binary(rows[-1] if isinstance(rows, tuple) else rows.y)
         own = own if units is None else own[units.row_units]
-        return Fraction(Auc.count(ranks, labels, own, number, _GRID), _GRID)
+        several = units is not None and units.unit_rows > 1
+        return Fraction(Auc.count(ranks, labels, own, number, _GRID, several=several), _GRID)
     ends = range_of(rows)
 
     def steps(one: Any, some: Any) -> AnyArray:

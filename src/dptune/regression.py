@@ -85,7 +85,7 @@ def unscaled(shares: AnyArray, ends: tuple[float, float]) -> Array:
     low, high = ends
     with np.errstate(all="ignore"):
         inside = np.clip(np.asarray(shares, np.float64), 0.0, 1.0)
-        return np.clip(low + inside * (high - low), low, high)
+        return np.clip(low * (1.0 - inside) + high * inside, low, high)
 
 
 @dataclass(frozen=True, eq=False)

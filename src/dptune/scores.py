@@ -242,7 +242,9 @@ class Auc(Score):
         return max(1, int(denominator // 2))
 
     @staticmethod
-    def count(ranks: Array, labels: AnyArray, groups: Indices, number: int, steps: int) -> int:
+    def count(
+        ranks: Array, labels: AnyArray, groups: Indices, number: int, steps: int, *, several: bool = False
+    ) -> int:
         """Twice the sum of the groups' AUCs, each rounded down to whole steps of 1 / ``steps``.
 
         Args:
@@ -251,7 +253,9 @@ class Auc(Score):
             labels: The classes, 0 and 1.
             groups: The group of each record, from 0.
             number: How many groups there are; public. One without both classes counts one half.
-            steps: How many steps a count of 1 has.
+            steps: How many steps a count of 1 has; even.
+            several: Whether a record may have several rows, all in one group. They may move an AUC by 1 instead of
+                one half, so the count is the sum, not twice the sum.
 
         Returns:
             A whole number; one record moves it by at most ``steps``.
@@ -260,12 +264,14 @@ class Auc(Score):
             >>> Auc.count(np.array([0.2, 0.9, 0.5]), np.array([0, 1, 1]), np.array([0, 0, 1]), 2, 4)
             12
         """
-        total = number * steps  # one half each
+        weight = 1 if several else 2
+        neutral = weight * steps // 2
+        total = number * neutral
         order = np.argsort(groups, kind="stable")
         ends = np.flatnonzero(np.diff(groups[order])) + 1
         for own in np.split(order, ends):
             area = _area(ranks[own], labels[own])
-            total += 0 if area is None else int(2 * area * steps) - steps
+            total += 0 if area is None else int(weight * area * steps) - neutral
         return total
 
     def sentence(self) -> str:

@@ -183,7 +183,6 @@ class DpSgdTrainer:
                 f"DP-SGD trains on a dptune Dataset; got {type(data).__name__}. Make one of arrays: "
                 "dptune.Dataset(x, y, classes=...), with the number of classes that is public."
             )
-        check_score(self.declared_score, data)
         features = data.features
         if self.validation is not None and self.validation.x.shape[1] != features:
             raise InvalidInput(
@@ -192,6 +191,7 @@ class DpSgdTrainer:
             )
         blank = data.blank() if isinstance(data, UnitDataset) else _blank(data)
         descend(engine, blank, [dataclasses.replace(settings, steps=1, sampling_rate=1.0)], [Randomness.fresh()])
+        check_score(self.declared_score, data)
 
     def fit(self, params: Params, data: Dataset | UnitDataset, rng: Rng, *, start: Floats | None = None) -> Fitted[Any]:
         """Train once and score.
