@@ -64,7 +64,7 @@ def _data(score: Score, records: list[tuple[float, float]]) -> Any:
     return Dataset(x, y, len(score.shares) if isinstance(score, Balanced) else 3)
 
 
-@pytest.mark.parametrize("score", EACH, ids=lambda one: repr(one))
+@pytest.mark.parametrize("score", EACH, ids=repr)
 def test_a_value_lies_between_0_and_1_whatever_is_predicted(score: Score) -> None:
     found = np.array([one for one, _ in itertools.product(ODD, ODD)])
     targets = np.array([one for _, one in itertools.product(ODD, ODD)])
@@ -76,7 +76,7 @@ def test_a_value_lies_between_0_and_1_whatever_is_predicted(score: Score) -> Non
     assert numbers.max() > 0.99  # a record may use what is paid for
 
 
-@pytest.mark.parametrize("score", EACH, ids=lambda one: repr(one))
+@pytest.mark.parametrize("score", EACH, ids=repr)
 def test_one_record_moves_the_count_by_at_most_one(score: Score) -> None:
     records = list(itertools.product((0.0, 0.4, 1.0, 2.0, np.nan, -np.inf), (0.0, 1.0, 2.0, np.nan)))
     peers = [records[0], records[7]]

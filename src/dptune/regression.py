@@ -138,7 +138,8 @@ class RegressionDataset(Dataset):
                 f"Targets must be numbers in [{low:g}, {high:g}], the declared range; some are not. State a wider "
                 "range, or drop these records."
             )
-        return np.clip(np.where(np.isnan(values), self.missing_target, values), low, high)
+        values[np.isnan(values)] = self.missing_target
+        return np.clip(values, low, high)
 
     @property
     def scaled(self) -> Array:

@@ -6,6 +6,7 @@ what the natural score would have given, so that a score that a method ignores w
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from dptune.scores import AbsoluteError, Auc, Balanced, Score, SquaredError
 from dptune.training import DpSgdTrainer, Regression, Settings, softmax
 
 RECORDS = 240
-SPACE = Space(learning_rate=Float(0.5, 5.0, log=True))
+SPACE = Space(learning_rate=Float(0.05, 0.5, log=True))
 SMALL = {"shards": 3, "clients": 3, "votes": 1, "grid": 2, "runs": "geometric:2", "fraction": 0.5}
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0, 1, (RECORDS, 3))
@@ -76,8 +77,6 @@ def test_every_method_takes_every_score(name: str, case: str) -> None:
 
 
 def _settings_of(kind: type[Any]) -> set[str]:
-    import inspect  # noqa: PLC0415 - one place
-
     accepted = set(inspect.signature(kind).parameters)
     if "method" in accepted:
         accepted |= {"runs"}

@@ -1,4 +1,4 @@
-"""Regressions by DP-SGD: gradients by hand and by torch, predictions in the range, files, and bits of single records."""
+"""Regressions by DP-SGD: gradients by hand and by torch, predictions in the range, files, bits of single records."""
 
 from __future__ import annotations
 

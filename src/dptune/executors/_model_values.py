@@ -156,8 +156,8 @@ def _restore_trained(stored: Mapping[str, Any], arrays: Mapping[str, Any]) -> Tr
 def _restore_model(stored: Mapping[str, Any]) -> Mlp | Cnn:
     activation = Activation(**stored["activation"])
     if stored["kind"] == "regression":
-        ends = tuple(stored["target_range"])
-        return Regression(stored["features"], tuple(stored["hidden"]), activation, target_range=ends)  # type: ignore[arg-type] # checked there
+        low, high = stored["target_range"]
+        return Regression(stored["features"], tuple(stored["hidden"]), activation, target_range=(low, high))
     if stored["kind"] == "mlp":
         return Mlp(stored["features"], stored["classes"], tuple(stored["hidden"]), activation)
     layers = tuple(_LAYERS[one["kind"]](**{k: v for k, v in one.items() if k != "kind"}) for one in stored["layers"])

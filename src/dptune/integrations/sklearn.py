@@ -19,6 +19,8 @@ from dptune.tables import NumberTarget, Schema, Target
 
 __all__ = ["PrivateTunedClassifier", "PrivateTunedRegressor"]
 
+_LEAST = 4  # records, so that a quarter of them is one
+
 
 class PrivateTunedClassifier(ClassifierMixin, PrivateTuned):  # type: ignore[misc]  # scikit-learn has no types
     """A classifier that is tuned and trained privately, at one total price.
@@ -140,6 +142,8 @@ class PrivateTunedRegressor(RegressorMixin, PrivateTuned):  # type: ignore[misc]
         return model.predict(self._features(X))
 
     def _public_targets(self, y: Any) -> tuple[Any, dict[str, Any]]:
+        if len(y) < _LEAST:
+            raise ValueError(f"A regression needs at least {_LEAST} records; got n_samples = {len(y)}.")
         low, high = float(np.min(y)), float(np.max(y))
         return np.asarray(y, np.float64), {"target_range": (low, high if high > low else low + 1.0)}
 

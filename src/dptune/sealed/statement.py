@@ -97,8 +97,9 @@ class Facts:
         if self.encoder is None:
             return None
         target = Encoder.from_json(self.encoder).schema.target
-        what = {"range": list(target.target_range)} if isinstance(target, NumberTarget) else {}
-        return {"column": target.name, **(what or {"classes": list(target.classes)})}
+        if isinstance(target, NumberTarget):
+            return {"column": target.name, "range": list(target.target_range)}
+        return {"column": target.name, "classes": list(target.classes)}
 
     @property
     def mode(self) -> str:

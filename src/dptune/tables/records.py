@@ -99,12 +99,12 @@ def read_table(source: Any, schema: Schema, *, name: str | None = None, public: 
 
 def _dataset(x: Floats, y: AnyArray, schema: Schema, title: str, public: bool) -> Dataset:
     """Encoded rows with their targets, of the kind that the schema declares."""
-    target, rules = schema.target, {"feature_range": (-1.0, 1.0)}
+    target, ends = schema.target, (-1.0, 1.0)
     if isinstance(target, NumberTarget):
         return RegressionDataset(
-            x, y, title, public, **rules, target_range=target.target_range, missing_target=target.missing
+            x, y, title, public, ends, target_range=target.target_range, missing_target=target.missing
         )
-    return Dataset(x, y, len(target.classes), title, public, **rules)
+    return Dataset(x, y, len(target.classes), title, public, ends)
 
 
 def _joined(parts: list[Floats]) -> Floats:
