@@ -22,7 +22,16 @@ from dptune.errors import InvalidInput
 if typing.TYPE_CHECKING:
     from cattrs import Converter
 
-__all__ = ["from_json", "register_bare", "register_tagged", "register_text", "stored_as", "to_json", "to_values"]
+__all__ = [
+    "added_later",
+    "from_json",
+    "register_bare",
+    "register_tagged",
+    "register_text",
+    "stored_as",
+    "to_json",
+    "to_values",
+]
 
 T = TypeVar("T")
 Write = Callable[[Any], Any]
@@ -30,11 +39,18 @@ Read = Callable[[Any], Any]
 
 _FAMILIES: dict[type, tuple[Write, Read]] = {}
 _NAME = "dptune name"
+_LATER = "dptune later"
 
 
 def stored_as(parameter: str) -> Any:
     """The metadata of a dataclass's field that the constructor, and so JSON, calls by another name."""
     return {_NAME: parameter}
+
+
+def added_later() -> Any:
+    """The metadata of a dataclass's field that files of earlier versions do not have: it is left out where it is the
+    default, and its absence means the default."""
+    return {_LATER: True}
 
 
 def register_tagged(
@@ -205,20 +221,27 @@ class _Entry:
     attribute: str
     hint: Any
     form: Any
+    later: bool = False
+    default: Any = None
 
 
 @functools.cache
 def _entries(kind: Any) -> tuple[_Entry, ...]:
     hints = typing.get_type_hints(kind)
-    held = {one.metadata.get(_NAME, one.name): one.name for one in dataclasses.fields(kind)}
-    given = inspect.signature(kind).parameters.values()
-    return tuple(_Entry(one.name, held[one.name], hints[held[one.name]], one.kind) for one in given)
+    fields = {one.metadata.get(_NAME, one.name): one for one in dataclasses.fields(kind)}
+    return tuple(_entry(one, fields[one.name], hints) for one in inspect.signature(kind).parameters.values())
+
+
+def _entry(given: inspect.Parameter, field: dataclasses.Field[Any], hints: Mapping[str, Any]) -> _Entry:
+    later = bool(field.metadata.get(_LATER))
+    return _Entry(given.name, field.name, hints[field.name], given.kind, later, field.default if later else None)
 
 
 def _write_fields(value: Any, leave_out: Mapping[str, object] = types.MappingProxyType({})) -> dict[str, Any]:
     kind: Any = type(value)
     entries = [one for one in _entries(kind) if one.name not in leave_out]
-    return {one.name: _converter().unstructure(getattr(value, one.attribute)) for one in entries}
+    said = [one for one in entries if not one.later or getattr(value, one.attribute) != one.default]
+    return {one.name: _converter().unstructure(getattr(value, one.attribute)) for one in said}
 
 
 def _read_fields(value: Any, kind: Any) -> Any:
@@ -229,11 +252,11 @@ def _read_fields(value: Any, kind: Any) -> Any:
     names = {one.name for one in entries}
     if unknown := sorted(set(value) - names):
         raise TypeError(f"{kind.__name__} has no field {unknown[0]!r}")
-    if missing := sorted(names - set(value)):
+    if missing := sorted(names - set(value) - {one.name for one in entries if one.later}):
         raise TypeError(f"the field {missing[0]!r} of {kind.__name__} is missing")
     several: list[Any] = []
     named: dict[str, Any] = {}
-    for one in entries:
+    for one in (one for one in entries if one.name in value):
         found = _converter().structure(value[one.name], one.hint)
         if one.form is inspect.Parameter.VAR_POSITIONAL:
             several = list(found)

@@ -90,7 +90,7 @@ class Dataset:
     """
 
     x: Floats = field(repr=False)
-    y: Indices = field(repr=False)
+    y: AnyArray = field(repr=False)
     classes: int
     name: str = "data"
     public: bool = False
@@ -108,17 +108,16 @@ class Dataset:
         with np.errstate(all="ignore"):  # no warning may tell of a record
             x, y = _floating(x), y.astype(np.float32) if y.dtype == np.float16 else y
             if self.public:
-                _refuse_bad(x, y, self.classes)
+                _refuse_bad_features(x)
             else:
                 x = _repaired_features(x, self.feature_range, self.missing)
-            y = _labels(y, self.classes, self.unknown_label)
+            y = self._valid_targets(y)
         object.__setattr__(self, "x", x)
         object.__setattr__(self, "y", y)
 
     def _check_rules(self) -> None:
         """Refuse rules that contradict themselves: classes, the range of features, what replaces the missing."""
-        object.__setattr__(self, "classes", _validate.integer("classes", self.classes, 2))
-        _validate.integer("unknown_label", self.unknown_label, 0, self.classes - 1, hint="It is one of the classes.")
+        self._check_target_rules()
         ends = self.feature_range
         if not isinstance(ends, tuple | list) or len(ends) != 2:
             raise InvalidInput(f"'feature_range' must be (lowest, highest); got {ends!r}.")
@@ -128,6 +127,21 @@ class Dataset:
             raise InvalidInput(f"'feature_range' must be (lowest, highest); got {ends!r}.")
         object.__setattr__(self, "feature_range", (low, high))
         object.__setattr__(self, "missing", _validate.real("missing", self.missing, -most, most))
+
+    def _check_target_rules(self) -> None:
+        """Refuse rules for labels that contradict themselves."""
+        object.__setattr__(self, "classes", _validate.integer("classes", self.classes, 2))
+        _validate.integer("unknown_label", self.unknown_label, 0, self.classes - 1, hint="It is one of the classes.")
+
+    def _valid_targets(self, y: AnyArray) -> AnyArray:
+        """The labels as whole numbers: private ones repaired one by one, invalid public ones refused."""
+        if self.public:
+            _refuse_bad_labels(y, self.classes)
+        return _labels(y, self.classes, self.unknown_label)
+
+    def blank_targets(self, count: int) -> AnyArray:
+        """Made-up labels that cover all declared classes, for blank records; a function of public things alone."""
+        return np.arange(count) % self.classes
 
     def _array(self, name: str, values: Any) -> AnyArray:
         """The values as an array whose type was not decided by a private record."""
@@ -156,7 +170,7 @@ class Dataset:
         """The records at the given places, as a data set with the same rules."""
         return self.holding(self.x[index], self.y[index])
 
-    def holding(self, x: Floats, y: Indices) -> Dataset:
+    def holding(self, x: Floats, y: AnyArray) -> Dataset:
         """A data set of the same name and rules with other records.
 
         Args:
@@ -166,7 +180,7 @@ class Dataset:
         Returns:
             The data set; nothing is checked or repaired.
         """
-        part = object.__new__(Dataset)
+        part = object.__new__(type(self))
         for key, value in {**self.__dict__, "x": x, "y": y}.items():
             object.__setattr__(part, key, value)
         return part
@@ -229,13 +243,17 @@ def _are_classes(y: AnyArray, classes: int) -> Mask:
     return np.asarray(inside & whole, dtype=bool)
 
 
-def _refuse_bad(x: Floats, y: AnyArray, classes: int) -> None:
+def _refuse_bad_features(x: Floats) -> None:
     """Refuse invalid public records; only they may be talked about."""
     if not np.isfinite(x).all():
         raise InvalidInput(
             "'x' holds NaN or infinite features, and one such record would destroy every gradient. "
             "Fill or drop them by a rule that looks at no other record."
         )
+
+
+def _refuse_bad_labels(y: AnyArray, classes: int) -> None:
+    """The same for labels."""
     if _are_classes(y, classes).all():
         return
     if y.dtype.kind == "f" and not (np.floor(y) == y).all():

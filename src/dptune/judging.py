@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, Protocol, runtime_checkable
 
@@ -21,6 +22,8 @@ from dptune._global_state import kept
 from dptune._typing import AnyArray, Indices
 from dptune.data import size, take
 from dptune.errors import InvalidInput
+from dptune.regression import range_of
+from dptune.scores import Auc, Score, natural_score
 from dptune.units import UnitDataset
 
 __all__ = ["GivesProbabilities", "Judges", "Predicts", "correct", "is_module", "judges_each_record_alone"]
@@ -84,19 +87,30 @@ def judges_each_record_alone(model: object) -> bool:
     return vars(type(model)).get("judges_each_record_alone") is True
 
 
-def correct(model: Any, data: Any) -> Fraction:
+def correct(
+    model: Any,
+    data: Any,
+    score: Score | None = None,
+    *,
+    groups: Indices | None = None,
+    number: int = 1,
+) -> Fraction:
     """How many records the model gets right: each counts between 0 and 1, decided on its own.
 
     A model has ``correct(data)``, which gives a value from 0 to 1, or ``predict(x)``, whose answer for one record is
-    compared with its label, or is a torch module that gives a score for every class. A record on which it raises, or
-    answers with something else than one value, counts 0. A unit of several rows counts as the mean of its rows, so that
-    it adds at most 1 whatever it holds.
+    compared with its target by the score, or is a torch module that gives a score for every class. A record on which it
+    raises, or answers with something else than one value, counts 0. A unit of several rows counts as the mean of its
+    rows, so that it adds at most 1 whatever it holds.
 
     Args:
         model: The trained model. It is copied for every record, so that it can keep nothing from one to the next.
         data: The records: with ``x`` and ``y``, or a tuple whose first column is ``x`` and whose last is ``y``; for
             models with ``correct``, anything that :func:`dptune.data.take` can take records from. Of units, models are
             given single rows.
+        score: What one record adds (:mod:`dptune.scores`); None: what the model says itself, else accuracy, for
+            numbers the absolute error.
+        groups: For the AUC, the group of each record, which coins have drawn; without them there is one group.
+        number: How many groups there are; public.
 
     Returns:
         An exact sum of values on a grid of 2^-20, so that the order of records does not matter.
@@ -114,66 +128,122 @@ def correct(model: Any, data: Any) -> Fraction:
         >>> correct(Sign(), (np.array([[1.0], [-2.0], [3.0]]), np.array([1, 0, 0])))
         Fraction(2, 1)
     """
-    if not isinstance(model, Judges | Predicts) and not is_module(model):
+    _check_judgeable(model, score)
+    units = data if isinstance(data, UnitDataset) else None
+    rows = data if units is None else units.rows
+    if isinstance(score, Auc):
+        ranks = _each(model, rows, _ranks, np.nan)
+        own = np.zeros(size(data), np.int64) if groups is None else groups
+        labels = _binary(rows[-1] if isinstance(rows, tuple) else rows.y)
+        own = own if units is None else own[units.row_units]
+        several = units is not None and units.unit_rows > 1
+        return Fraction(Auc.count(ranks, labels, own, number, _GRID, several=several), _GRID)
+    ends = range_of(rows)
+
+    def steps(one: Any, some: Any) -> AnyArray:
+        return _steps(_values(one, some, score, ends))
+
+    verdicts = _each(model, rows, steps, 0).astype(np.int64)
+    verdicts = verdicts if units is None else units.means(verdicts)
+    return Fraction(int(verdicts.sum()), _GRID)
+
+
+def _binary(labels: Any) -> Indices:
+    """Labels as 0 and 1, each from itself alone; what is neither is -1."""
+    if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iufb":
+        return np.where(labels == 1, 1, np.where(labels == 0, 0, -1))
+    return np.array([_one_binary(label) for label in labels], np.int64)
+
+
+def _one_binary(label: Any) -> int:
+    try:
+        return int(label) if float(label) in (0.0, 1.0) else -1
+    except Exception:  # one odd label must not stop a run
+        return -1
+
+
+def _check_judgeable(model: Any, score: Score | None) -> None:
+    """Refuse a model that cannot be asked for what the score needs."""
+    if isinstance(score, Auc):
+        if not isinstance(model, GivesProbabilities) and not is_module(model):
+            raise InvalidInput(
+                f"A {type(model).__name__} has no predict_proba(x), by which the AUC ranks records. Return a model "
+                "that has it, or use score='balanced'."
+            )
+    elif not isinstance(model, Judges | Predicts) and not is_module(model):
         raise InvalidInput(
             f"A {type(model).__name__} has neither predict(x) nor correct(data), so it cannot be judged on private "
             "records. Return a model that has one of them."
         )
-    units = data if isinstance(data, UnitDataset) else None
-    verdicts = _verdicts(model, data) if units is None else units.means(_verdicts(model, units.rows))
-    return Fraction(int(verdicts.sum()), _GRID)
 
 
-def _verdicts(model: Any, data: Any) -> Indices:
-    """The value of each record, in steps of the grid."""
+def _each(model: Any, data: Any, ask: Callable[[Any, Any], AnyArray], failed: float) -> AnyArray:
+    """A number for each record, as ``ask`` gets it from the model; ``failed`` where it does not get one."""
     count = size(data)
     if judges_each_record_alone(model):
-        together = _all_at_once(model, data, count)
+        together = _all_at_once(model, data, count, ask)
         if together is not None:
             return together
     copy.deepcopy(model)  # one that cannot be copied fails whatever the records
-    return np.array([_one(model, data, place) for place in range(count)], np.int64)
+    return np.array([_one(model, data, place, ask, failed) for place in range(count)])
 
 
-def _all_at_once(model: Any, data: Any, count: int) -> Indices | None:
-    """The values by one call for all records; None if there is not one for each, and then each is judged alone."""
+def _all_at_once(model: Any, data: Any, count: int, ask: Callable[[Any, Any], AnyArray]) -> AnyArray | None:
+    """The numbers by one call for all records; None if there is not one for each, and then each is judged alone."""
     try:
         with warnings.catch_warnings(), np.errstate(), kept():
-            steps = _steps(_values(model, data))
-        return steps if steps.shape == (count,) else None
+            numbers = ask(model, data)
+        return numbers if numbers.shape == (count,) else None
     except BaseException:  # as below
         return None
 
 
-def _one(model: Any, data: Any, place: int) -> int:
-    """The value of one record, in steps of the grid."""
+def _one(model: Any, data: Any, place: int, ask: Callable[[Any, Any], AnyArray], failed: float) -> Any:
+    """The number of one record."""
     try:
         with warnings.catch_warnings(), np.errstate(), kept():
-            steps = _steps(_values(copy.deepcopy(model), take(data, np.array([place]))))
-        return int(steps.sum()) if steps.size == 1 else 0
+            numbers = ask(copy.deepcopy(model), take(data, np.array([place])))
+        return numbers.reshape(-1)[0] if numbers.size == 1 else failed
     except BaseException:  # SystemExit and KeyboardInterrupt too: what a record makes a model raise is its own verdict
-        return 0
+        return failed
 
 
-def _values(model: Any, data: Any) -> AnyArray:
-    """One value for each record, as the model gives them."""
-    if isinstance(model, Judges) and callable(model.correct):
+def _values(model: Any, data: Any, score: Score | None, ends: tuple[float, float] | None) -> AnyArray:
+    """One value for each record, as the model or the score gives them."""
+    if isinstance(model, Judges) and callable(model.correct) and (score is None or not isinstance(model, Predicts)):
         return np.asarray(model.correct(data))
     x, y = (data[0], data[-1]) if isinstance(data, tuple) else (data.x, data.y)
-    found, labels = np.asarray(_predicted(model, x)), np.asarray(y)
-    if found.size != size(data) or labels.size != size(data):
+    found, targets = np.asarray(_predicted(model, x)), np.asarray(y)
+    if found.size != size(data) or targets.size != size(data):
         return np.empty(0)  # a comparison would spread one answer over several records
-    return np.asarray(found.reshape(-1) == labels.reshape(-1))
+    return (score or natural_score(data)).values(found.reshape(-1), targets.reshape(-1), ends)
+
+
+def _ranks(model: Any, data: Any) -> AnyArray:
+    """How strongly the model takes each record for one of the second of two classes."""
+    x = data[0] if isinstance(data, tuple) else data.x
+    if isinstance(model, GivesProbabilities) and callable(model.predict_proba):
+        found = np.asarray(model.predict_proba(x), np.float64)
+    else:
+        found = np.asarray(_module_outputs(model, x), np.float64)
+    if found.ndim != 2 or found.shape != (size(data), 2):
+        return np.empty(0)
+    return found[:, 1] - found[:, 0]
 
 
 def _predicted(model: Any, x: Any) -> Any:
     """The model's answers for the rows of ``x``."""
     if isinstance(model, Predicts) and callable(model.predict):
         return model.predict(x)
+    return _module_outputs(model, x).argmax(dim=1)
+
+
+def _module_outputs(model: Any, x: Any) -> Any:
+    """The outputs of a torch module."""
     torch = sys.modules["torch"]
     kind = next((values.dtype for values in model.parameters()), None)
     with torch.no_grad():
-        return model(torch.as_tensor(x, dtype=kind)).argmax(dim=1)
+        return model(torch.as_tensor(x, dtype=kind))
 
 
 def is_module(model: object) -> bool:

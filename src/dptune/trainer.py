@@ -19,6 +19,7 @@ import numpy as np
 
 from dptune.accounting import Cost
 from dptune.errors import InvalidInput
+from dptune.scores import Score
 
 __all__ = [
     "DeclaresBatch",
@@ -27,6 +28,7 @@ __all__ = [
     "DeclaresGenerator",
     "DeclaresHoldout",
     "DeclaresRecords",
+    "DeclaresScore",
     "DeclaresTransfer",
     "DeclaresValidation",
     "Fitted",
@@ -293,6 +295,15 @@ class DeclaresHoldout(Protocol):
     @property
     def holdout(self) -> object | None:
         """How records are held back, or None."""
+
+
+@runtime_checkable
+class DeclaresScore(Protocol):
+    """A trainer that says how its models are to be compared, on public and on private records."""
+
+    @property
+    def declared_score(self) -> Score | None:
+        """The score; None for accuracy, and for targets that are numbers the absolute error."""
 
 
 @runtime_checkable

@@ -230,7 +230,7 @@ class UnitDataset:
         low, high = self.rows.feature_range
         x = np.random.default_rng(0).random((count, self.features)).clip(low, high).astype(self.rows.x.dtype)
         starts = np.arange(0, count + 1, min(2, self.unit_rows), dtype=np.int64)
-        return self._with(self.rows.holding(x, np.arange(count) % self.classes), starts)
+        return self._with(self.rows.holding(x, self.rows.blank_targets(count)), starts)
 
     def _with(self, rows: Dataset, starts: Indices) -> UnitDataset:
         """The same rules for other rows, which obey them."""

@@ -166,7 +166,7 @@ def test_an_encoder_takes_rows_without_the_target(tmp_path: Path) -> None:
     assert encoder.encode(np.array([row[:3] for row in rows], dtype=object)).tobytes() == data.x.tobytes()
     one = [encoder.encode([{"age": a, "town": t, "note": n}]) for a, t, n, _ in rows]
     assert np.concatenate(one).tobytes() == data.x.tobytes()
-    assert encoder.class_names(np.array([1, 0])) == ["yes", "no"]
+    assert encoder.named(np.array([1, 0])) == ["yes", "no"]
     assert encoder.encode([]).shape == (0, SCHEMA.width)
 
 

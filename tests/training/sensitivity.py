@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dptune.randomness import Randomness
+from dptune.regression import RegressionDataset
 from dptune.training.benchmark_data import Dataset
 from dptune.training.noise import SecureNoise
 
@@ -26,6 +27,8 @@ def records(features: int, classes: int, seed: int = 0, filled: float = 1.0) -> 
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(PEERS + 1, features)) * (rng.random((PEERS + 1, features)) < filled)
     x[-1] = 40.0 * np.sign(rng.normal(size=features)) * (rng.random(features) < filled)
+    if classes == 1:  # targets that are numbers
+        return RegressionDataset(x.astype(np.float32), rng.random(PEERS + 1), target_range=(0.0, 1.0))
     return Dataset(x.astype(np.float32), rng.integers(0, classes, PEERS + 1), classes)
 
 

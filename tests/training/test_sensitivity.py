@@ -7,7 +7,7 @@ from tests.training.sensitivity import CLASSES, Sums, check, fast, records, secu
 
 from dptune.training import models
 from dptune.training.fused_engine import FusedEngine
-from dptune.training.models import Activation, Mlp, softmax
+from dptune.training.models import Activation, Mlp, Regression, softmax
 from dptune.training.numpy_engine import NumpyEngine
 
 ACTIVATIONS: list[str | Activation] = ["relu", "tanh", Activation("tempered_sigmoid", 1.58, 3.0, 0.71)]
@@ -16,6 +16,7 @@ MLPS = [
     softmax(20, 2),
     softmax(20, 10),
     *(Mlp(20, CLASSES, hidden, activation) for activation in ACTIVATIONS for hidden in ((7,), (70, 66))),
+    *(Regression(20, hidden, one, target_range=(0, 1)) for one in ACTIVATIONS for hidden in ((), (7,), (70, 66))),
 ]
 
 

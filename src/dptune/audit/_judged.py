@@ -14,7 +14,8 @@ import numpy as np
 
 from dptune._typing import AnyArray
 from dptune.training import softmax
-from dptune.training.trained_model import TrainedModel
+from dptune.training.models import Regression
+from dptune.training.trained_regression import trained
 
 __all__ = ["JUDGED", "MARK"]
 
@@ -112,17 +113,20 @@ class Refusing(Judge):
         return super().correct(data)
 
 
-def _trained(features: int, classes: int) -> TrainedModel:
-    model = softmax(features, classes)
-    return TrainedModel(model, np.random.default_rng(1).normal(size=model.dimension).astype(np.float32))
+def _trained(features: int, classes: int) -> Any:
+    one = Regression(features, (3,), target_range=(0.0, 1.0))
+    model = one if classes == 1 else softmax(features, classes)
+    return trained(model, np.random.default_rng(1).normal(size=model.dimension).astype(np.float32))
 
 
 @functools.cache
 def _regression(features: int, classes: int) -> Any:
     """scikit-learn's, which refuses a whole batch for one NaN or infinity."""
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - slow import
+    from sklearn.linear_model import LinearRegression, LogisticRegression  # noqa: PLC0415 - slow import
 
     rng = np.random.default_rng(2)
+    if classes == 1:
+        return LinearRegression().fit(rng.normal(size=(9, features)), np.arange(9) / 8.0)
     return LogisticRegression().fit(rng.normal(size=(9 * classes, features)), np.arange(9 * classes) % classes)
 
 

@@ -11,6 +11,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +20,7 @@ from dptune._typing import AnyArray
 from dptune.accounting import Cost, Poisson, PureDp
 from dptune.audit._inline import Runner
 from dptune.audit._judged import JUDGED, MARK
-from dptune.audit.supported import COMPANIES, POSITIONS, stored
+from dptune.audit.supported import COMPANIES, POSITIONS, dataset, stored
 from dptune.audit.walk import Case, Deck, Movement
 from dptune.methods.budget import Budget
 from dptune.methods.parts import Client, Shard
@@ -28,10 +29,10 @@ from dptune.methods.registry import known_methods, method_named, plan_named
 from dptune.methods.utilities import sensitivity_of, total_utility
 from dptune.methods.validation import PrivateValidation
 from dptune.randomness import Randomness
+from dptune.scores import AbsoluteError, Accuracy, Auc, Balanced, Score, SquaredError
 from dptune.spaces import Space
-from dptune.training import Dataset
 
-__all__ = ["Coupled", "case", "methods", "planned"]
+__all__ = ["SCORES", "Coupled", "case", "methods", "planned"]
 
 Scores = Mapping[int, float]
 
@@ -40,6 +41,7 @@ _DENOMINATOR = 4.0
 _BUDGET = Budget(20.0, 1e-5)
 _SPACE = Space.of([{"x": 0}, {"x": 1}])
 _VALIDATION = PrivateValidation(0.5, _DENOMINATOR, 3.0)
+_BY_RECORD = ("coin", "shard", "client", "score groups")  # what is drawn for each record
 
 
 class Given:
@@ -81,7 +83,7 @@ class Coupled:
 
     def generator(self, *label: str | int) -> Any:
         made = self._inner.generator(*label)
-        return _Joined(made, self._place, self._own(label)) if label[0] in ("coin", "shard", "client") else made
+        return _Joined(made, self._place, self._own(label)) if label[0] in _BY_RECORD else made
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -132,11 +134,11 @@ def _accepted(kind: type[Method]) -> tuple[str, ...]:
     return tuple(inspect.signature(kind).parameters)
 
 
-def _made(kind: type[Method], **option: Any) -> Method:
-    accepted = _accepted(kind)
-    given = {name: _SMALL[name] for name in accepted if name in _SMALL} | option
+def _made(kind: type[Method], score: Score | None = None, **option: Any) -> Method:
+    accepted, small = _accepted(kind), {**_SMALL, "validation": replace(_VALIDATION, score=score)}
+    given = {name: small[name] for name in accepted if name in small} | option
     if "method" in accepted:
-        given["method"] = _made(typing.get_type_hints(kind)["method"])
+        given["method"] = _made(typing.get_type_hints(kind)["method"], score)
     return kind(**given)
 
 
@@ -147,9 +149,9 @@ def _judges(name: str) -> bool:
     return ours and plan_named(name).guaranteed and bool({"validation", "method"} & set(_accepted(kind)))
 
 
-def methods() -> dict[str, Callable[[], Method]]:
+def methods() -> dict[str, Callable[..., Method]]:
     """Every registered method of dptune that judges private records, as it is and with each of its options."""
-    found: dict[str, Callable[[], Method]] = {}
+    found: dict[str, Callable[..., Method]] = {}
     for name in filter(_judges, known_methods()):
         kind = method_named(name)
         found[name] = functools.partial(_made, kind)
@@ -159,9 +161,9 @@ def methods() -> dict[str, Callable[[], Method]]:
 
 
 @functools.cache
-def planned(name: str) -> Plan:
+def planned(name: str, score: Score | None = None) -> Plan:
     """The plan of a method; made once, since no record plays a part in it."""
-    return methods()[name]().plan(_BUDGET, Given(None))
+    return methods()[name](score=score).plan(_BUDGET, Given(None))
 
 
 def _compared(plan: Plan) -> Compared:
@@ -171,10 +173,21 @@ def _compared(plan: Plan) -> Compared:
     return _ballots if Client in divided else _utilities if Shard in divided else _counts
 
 
-_FORMS: dict[str, Callable[[AnyArray, AnyArray], Any]] = {
-    "data set": lambda x, y: Dataset(x, y, _CLASSES),
-    "arrays": lambda x, y: (x, y),
-    "three columns": lambda x, y: (x, np.arange(len(y)), y),
+SCORES: dict[str, tuple[Score | None, int]] = {
+    "natural": (None, _CLASSES),
+    "accuracy": (Accuracy(), _CLASSES),
+    "balanced": (Balanced((0.5, 0.3, 0.2)), _CLASSES),
+    "auc": (Auc((0.7, 0.3)), 2),
+    "natural of numbers": (None, 1),
+    "absolute": (AbsoluteError(), 1),
+    "squared": (SquaredError(0.5), 1),
+}
+"""Scores by name, each with how many classes its records have; 1 stands for numbers."""
+
+_FORMS: dict[str, Callable[[AnyArray, AnyArray, int], Any]] = {
+    "data set": dataset,
+    "arrays": lambda x, y, classes: (x, y % max(2, classes)),
+    "three columns": lambda x, y, classes: (x, np.arange(len(y)), y % max(2, classes)),
 }
 
 
@@ -190,7 +203,8 @@ def _scores(plan: Plan, model: Any, data: Any, randomness: Any) -> Scores | str:
 def case(deck: Deck) -> Case:
     """One method, one kind of model, one record that is held back or trained on."""
     name = deck.deal("method", {one: one for one in methods()})
-    model, form = deck.deal("judged", JUDGED)(_FEATURES, _CLASSES), deck.deal("form", _FORMS)
+    score, classes = deck.deal("score", SCORES)
+    model, form = deck.deal("judged", JUDGED)(_FEATURES, classes), deck.deal("form", _FORMS)
     company = deck.deal("company", COMPANIES)(deck.rng, _FEATURES)
     marked, held = deck.deal("record", {"marked": True, "plain": False}), deck.deal("part", {"held": 0.0, "rest": 0.9})
     record = np.where(np.arange(_FEATURES) == 0, MARK, company.record) if marked else company.record
@@ -201,12 +215,12 @@ def case(deck: Deck) -> Case:
         return held if name[:2] == ("coin", "validation") else label
 
     def look() -> Sequence[Movement]:
-        plan, source, y = planned(name), Randomness.rehearsal(seed), company.y % _CLASSES
+        plan, source, y = planned(name, score), Randomness.rehearsal(seed), company.y
         x, own = stored(company.x, np.float32), stored(record, np.float32)
         both = np.insert(x, place, own, axis=0)
-        without = _scores(plan, model, form(x, y), source)
-        labels = np.insert(y, place, company.label % _CLASSES)
-        having = _scores(plan, model, form(both, labels), Coupled(source, place, coin))
+        without = _scores(plan, model, form(x, y, classes), source)
+        labels = np.insert(y, place, company.label)
+        having = _scores(plan, model, form(both, labels, classes), Coupled(source, place, coin))
         if isinstance(without, str) or isinstance(having, str):
             ends = [one if isinstance(one, str) else "" for one in (without, having)]
             return [Movement(f"end of the run ({ends[1] or ends[0]})", float(ends[0] != ends[1]), 0.0)]

@@ -21,8 +21,10 @@ from dptune.audit.supported import CLASSES, COMPANIES, ENGINES, MODELS, OPTIMIZE
 from dptune.audit.walk import Case, Deck, Movement, Unsupported
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
-from dptune.training import Dataset, DpSgdTrainer, Holdout, Settings, TrainedModel, descend
+from dptune.scores import Auc, Balanced, Score
+from dptune.training import Dataset, DpSgdTrainer, Holdout, Settings, descend
 from dptune.training.dpsgd import SumsOnLattice
+from dptune.training.trained_model import Trained
 
 __all__ = ["case", "trainer_case"]
 
@@ -146,6 +148,10 @@ class CoupledHoldout(Holdout):
     place: int | None = None
     held: bool = True
 
+    def groups(self, records: int, key: Randomness) -> tuple[Indices, int]:
+        drawn, number = super().groups(records if self.place is None else records - 1, key)
+        return drawn if self.place is None else np.insert(drawn, self.place, 0), number
+
     def places(self, records: int, key: Randomness) -> tuple[Indices, Indices]:
         kept, held = super().places(records if self.place is None else records - 1, key)
         if self.place is None:
@@ -165,6 +171,16 @@ def _modules(deck: Deck, classes: int) -> Any:
     return lambda params: torch_layers.module(layer, place, form, classes, 1)
 
 
+def _natural(classes: int) -> Score | None:
+    return None
+
+
+def _of_classes(classes: int) -> Score | None:
+    """The AUC of two classes, balanced accuracy of more; numbers have their natural score."""
+    shares = {2: (0.7, 0.3), 3: (0.5, 0.3, 0.2)}.get(classes)
+    return None if shares is None else Auc(shares) if classes == 2 else Balanced(shares)
+
+
 def trainer_case(deck: Deck) -> Case:
     """A trainer with each kind of validation, on users' modules and on models that are described."""
     module = deck.deal("kind", {"module": True, "description": False})
@@ -175,6 +191,7 @@ def trainer_case(deck: Deck) -> Case:
     given = worlds(company, classes, deck.deal("position", POSITIONS)(len(company.y)))
     held = deck.deal("validation", {"none": None, "public": False, "held out": True, "trained on": False})
     kind = deck.dealt["validation"]
+    score = deck.deal("score", {"natural": _natural, "of classes": _of_classes})(classes)
     settings = dataclasses.replace(_settings(deck), sampling_rate=1.0)
 
     def fit(data: Dataset, place: int | None) -> tuple[str | None, bytes, float]:
@@ -186,6 +203,7 @@ def trainer_case(deck: Deck) -> Case:
             settings,
             validation=public if kind == "public" else None,
             holdout=coupled if kind in {"held out", "trained on"} else None,
+            score=score,
         )
         try:
             fitted = trainer.fit({}, data, Randomness.rehearsal(7))
@@ -195,7 +213,7 @@ def trainer_case(deck: Deck) -> Case:
 
     def look() -> Sequence[Movement]:
         try:
-            DpSgdTrainer(model, settings).check({}, public_rows(features, classes))
+            DpSgdTrainer(model, settings, score=score).check({}, public_rows(features, classes))
         except Exception as error:  # refused for everybody
             raise Unsupported(str(error)) from None
         without, having = fit(given.without, None), fit(given.having, given.place)
@@ -213,6 +231,6 @@ def trainer_case(deck: Deck) -> Case:
 
 def _outputs(model: Any, public: Dataset) -> bytes:
     """What a model says about public rows, to the last bit."""
-    if isinstance(model, TrainedModel):
+    if isinstance(model, Trained):
         return np.asarray(model.logits(public.x)).tobytes()
     return b"".join(values.numpy().tobytes() for values in model.state_dict().values())

@@ -17,7 +17,18 @@ from typing import Any
 import numpy as np
 
 from dptune._typing import Array
-from dptune.audit.supported import CLASSES, CLIPS, COMPANIES, ENGINES, MODELS, POSITIONS, TYPES, Worlds, worlds
+from dptune.audit.supported import (
+    CLASSES,
+    CLIPS,
+    COMPANIES,
+    ENGINES,
+    MODELS,
+    POSITIONS,
+    TYPES,
+    Worlds,
+    dataset,
+    worlds,
+)
 from dptune.audit.walk import Case, Deck, Movement, Unsupported
 from dptune.randomness import Randomness
 from dptune.training import Dataset
@@ -56,7 +67,7 @@ def engine(model: Any, name: str, double: bool) -> Any:
 def public_rows(features: int, classes: int) -> Dataset:
     """Rows that stand for nobody."""
     rng = np.random.default_rng(0)
-    return Dataset(rng.normal(size=(4, features)).astype(np.float32), np.arange(4) % classes, classes)
+    return dataset(rng.normal(size=(4, features)).astype(np.float32), np.arange(4), classes)
 
 
 def _summed(make: Maker, data: Dataset, weights: float, clip: float, double: bool) -> Summed:

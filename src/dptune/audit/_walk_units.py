@@ -16,9 +16,8 @@ import numpy as np
 
 from dptune._typing import Array, Floats, Indices
 from dptune.audit._walk_sums import engine
-from dptune.audit.supported import CLASSES, CLIPS, COMPANIES, ENGINES, MODELS, POSITIONS, Company
+from dptune.audit.supported import CLASSES, CLIPS, COMPANIES, ENGINES, MODELS, POSITIONS, Company, dataset
 from dptune.audit.walk import Case, Deck, Movement, Unsupported
-from dptune.data import Dataset
 from dptune.randomness import Randomness
 from dptune.training.unit_sums import UnitSums
 from dptune.units import UnitDataset
@@ -48,7 +47,7 @@ def _worlds(company: Company, own: tuple[Floats, Indices], classes: int, place: 
             np.concatenate([keys[:place], np.full(len(own[1]), 9), keys[place:]]),
         ),
     ):
-        rows = Dataset(x.clip(-limit, limit), y % classes, classes)
+        rows = dataset(x.clip(-limit, limit), y, classes)
         made.append(UnitDataset(rows, units, _MOST))
     return made[0], made[1]
 

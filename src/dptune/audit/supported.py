@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from dptune._typing import AnyArray, Floats, Indices
+from dptune.regression import RegressionDataset
 from dptune.training import optimizers
 from dptune.training.benchmark_data import Dataset
 from dptune.training.dpsgd import CLIP_NORMS
-from dptune.training.models import Activation, Cnn, Conv, GlobalMean, MaxPool, Mlp, dp_hypo_cnn
+from dptune.training.models import Activation, Cnn, Conv, GlobalMean, MaxPool, Mlp, Regression, dp_hypo_cnn
 
 __all__ = [
     "CLASSES",
@@ -32,6 +33,7 @@ __all__ = [
     "TYPES",
     "Company",
     "Worlds",
+    "dataset",
     "stored",
     "worlds",
 ]
@@ -78,12 +80,20 @@ def _mlp(hidden: tuple[int, ...], activation: Any = "tanh") -> Callable[[int], M
     return lambda classes: Mlp(32, classes, hidden, activation)
 
 
+def _regression(hidden: tuple[int, ...], activation: Any = "tanh") -> Callable[[int], Regression]:
+    return lambda classes: Regression(32, hidden, activation, target_range=(0.0, 1.0))
+
+
 MODELS: MappingProxyType[str, Callable[[int], Any]] = MappingProxyType(
     {
         "softmax": _mlp(()),
         "tanh": _mlp((7,)),
         "relu": _mlp((6, 5), "relu"),
         "tempered": _mlp((6, 4), _TEMPERED),
+        "linear": _regression(()),
+        "numbers tanh": _regression((7,)),
+        "numbers relu": _regression((6, 5), "relu"),
+        "numbers tempered": _regression((6, 4), _TEMPERED),
         "images relu": _cnn("relu"),
         "images tanh": _cnn("tanh"),
         "images tempered": _cnn(_TEMPERED),
@@ -187,8 +197,15 @@ class Worlds:
 def worlds(company: Company, classes: int, place: int, kind: type[Any] = np.float32) -> Worlds:
     """The neighbouring data sets of a company, features stored in a type."""
     x, record = (stored(values, kind) for values in (company.x, company.record))
-    both = np.insert(x, place, record, axis=0), np.insert(company.y, place, company.label) % classes
-    return Worlds(Dataset(x, company.y % classes, classes), Dataset(*both, classes), place)
+    both = np.insert(x, place, record, axis=0), np.insert(company.y, place, company.label)
+    return Worlds(dataset(x, company.y, classes), dataset(*both, classes), place)
+
+
+def dataset(x: AnyArray, y: Indices, classes: int) -> Dataset:
+    """Records with these labels, reduced to the classes there are; for one output, targets from 0 to 1."""
+    if classes == 1:
+        return RegressionDataset(x, (y % 10) / 9.0, target_range=(0.0, 1.0))
+    return Dataset(x, y % classes, classes)
 
 
 def stored(values: Floats, kind: type[Any]) -> AnyArray:

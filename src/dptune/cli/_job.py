@@ -20,7 +20,7 @@ from dptune.errors import InvalidInput
 from dptune.executors import Executor, Processes
 from dptune.methods import Budget
 from dptune.planner.incoming import schema_of_public
-from dptune.tables import Encoder, Schema, read_npz, read_schema, read_table
+from dptune.tables import Encoder, Schema, array_regression, read_npz, read_schema, read_table
 from dptune.tables.sources import table_kind
 from dptune.training import Dataset, load
 from dptune.units import UnitDataset
@@ -48,9 +48,14 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "validation",
         "records",
         "classes",
+        "target_range",
+        "task",
+        "score",
+        "shares",
         "feature_range",
         "missing",
         "unknown_label",
+        "missing_target",
     ),
     "model": (
         "kind",
@@ -80,6 +85,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
 }
 _REPAIR = ("feature_range", "missing", "unknown_label")
+_REPAIR_NUMBERS = ("feature_range", "missing", "missing_target")
 _BENCHMARKS = ("digits", "mnist", "fashion-mnist", "adult", "imdb")
 
 
@@ -189,9 +195,15 @@ def _records(path: str, job: Job, *, public: bool) -> Loaded:
         table = read_table(path, Schema.from_json(described), public=public)
         return Loaded(table.data, None, {"repairs": dict(table.repairs)}, table.encoder)
     x, y = read_npz(path)
-    classes = job.get("data", "classes")
+    classes, ends = job.get("data", "classes"), job.get("data", "target_range")
+    if ends is not None:
+        given = {key: value for key in _REPAIR_NUMBERS if (value := job.get("data", key)) is not None}
+        return Loaded(array_regression(x, y, ends, name=Path(path).stem, public=public, **given))
     if classes is None:
-        raise InvalidInput("Section [data] needs 'classes': their number must be public, not read off the records.")
+        raise InvalidInput(
+            "Section [data] needs 'classes': their number must be public, not read off the records; or "
+            "'target_range' = [lowest, highest], to predict a number."
+        )
     rules = {key: value for key in _REPAIR if (value := job.get("data", key)) is not None}
     return Loaded(Dataset(x, y, integer("classes", classes, 2), Path(path).stem, public, **rules))
 
@@ -209,10 +221,10 @@ def with_schema(job: Job, target: str | None = None) -> Job:
     if isinstance(schema, str):
         found = read_schema(schema)
     elif schema is None and table_kind(Path(file)) != "npz":
-        found = schema_of_public(file, target, public=job.get("data", "kind") == "public")
+        found = schema_of_public(file, target, public=job.get("data", "kind") == "public", task=job.get("data", "task"))
     else:
         return job
-    for field in ("classes", "records", *_REPAIR):
+    for field in ("classes", "records", "target_range", *_REPAIR, "missing_target"):
         if job.get("data", field) is not None:
             raise InvalidInput(f"{field!r} is the schema's to say for a table; leave it out.")
     return job.with_fields("data", schema=found.describe())

@@ -16,10 +16,12 @@ from dptune.errors import InvalidInput
 from dptune.methods import Budget, Method, Plan
 from dptune.methods.registry import method_named
 from dptune.methods.settings import Surroundings, method_from_settings
-from dptune.planner import choose, default_space, default_trainer
+from dptune.planner import choose, default_regression, default_space, default_trainer, named_score, with_score
+from dptune.regression import range_of
 from dptune.spaces import Choice, Float, Int, Space
-from dptune.trainer import DeclaresCost, Trainer, check_trainer
-from dptune.training import Adam, Dataset, DpSgdTrainer, Mlp, Momentum, Settings, Sgd
+from dptune.tables import Encoder
+from dptune.trainer import DeclaresCost, DeclaresScore, Trainer, check_trainer
+from dptune.training import Adam, Dataset, DpSgdTrainer, Mlp, Momentum, Regression, Settings, Sgd
 from dptune.units import UnitDataset
 
 __all__ = ["AUTO", "find_method", "make_plan", "make_space", "make_trainer"]
@@ -28,8 +30,16 @@ AUTO = "auto"
 _OPTIMIZERS = {"sgd": Sgd, "momentum": Momentum, "adam": Adam}
 
 
-def make_trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, object]:
-    """The trainer: the user's own, or DP-SGD on softmax regression or a small network."""
+def make_trainer(
+    job: Job, data: object, public: Dataset | None, encoder: Encoder | None = None
+) -> Trainer[Any, object]:
+    """The trainer: the user's own, or DP-SGD on softmax or linear regression or a small network; with its score."""
+    seen = job.get("data", "kind") == "public"
+    score = named_score(job.get("data", "score"), job.get("data", "shares"), data, encoder, public=seen)
+    return with_score(_trainer(job, data, public), score)
+
+
+def _trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, object]:
     own = job.get("model", "trainer")
     if own is not None:
         found: Trainer[Any, object] = job.attribute(own, "trainer")
@@ -37,11 +47,15 @@ def make_trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any,
         return found
     if not isinstance(data, Dataset | UnitDataset):
         raise InvalidInput("The built-in models need a dptune Dataset; bring your own 'trainer' for other data.")
+    ends = range_of(data)
+    if _uses_defaults(job) and ends is not None:
+        return default_regression(data.features, ends, public_records(job, data), validation=public)
     if _uses_defaults(job):
         return default_trainer(data.features, data.classes, public_records(job, data), validation=public)
-    kind = job.get("model", "kind", "softmax")
-    if kind not in ("softmax", "mlp"):
-        raise InvalidInput(f"'kind' of [model] must be 'softmax' or 'mlp'; got {kind!r}.")
+    plain = "softmax" if ends is None else "linear"
+    kind = job.get("model", "kind", plain)
+    if kind not in (plain, "mlp"):
+        raise InvalidInput(f"'kind' of [model] must be {plain!r} or 'mlp' for these targets; got {kind!r}.")
     hidden = tuple(job.get("model", "hidden", [64])) if kind == "mlp" else ()
     optimizer = job.get("model", "optimizer", "sgd")
     if optimizer not in _OPTIMIZERS:
@@ -53,12 +67,16 @@ def make_trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any,
         records,
         noise_multiplier=1.0,  # the plan sets it
         steps=job.get("model", "steps", 200),
-        clip_norm=job.get("model", "clip_norm", 1.0),
+        clip_norm=job.get("model", "clip_norm", 1.0 if ends is None else 0.1),
         learning_rate=job.get("model", "learning_rate", 1.0),
         optimizer=_OPTIMIZERS[optimizer](),
     )
-    model = Mlp(data.features, data.classes, hidden, job.get("model", "activation", "tanh"))
-    return DpSgdTrainer(model, settings, validation=public)
+    activation = job.get("model", "activation", "tanh")
+    if ends is not None:
+        return DpSgdTrainer(
+            Regression(data.features, hidden, activation, target_range=ends), settings, validation=public
+        )
+    return DpSgdTrainer(Mlp(data.features, data.classes, hidden, activation), settings, validation=public)
 
 
 def _uses_defaults(job: Job) -> bool:
@@ -100,7 +118,8 @@ def make_plan(job: Job, data: Any, trainer: DeclaresCost, budget: Budget) -> tup
         return advice.plan, advice.explanation
     hold = real("validation_fraction", fields.pop("validation_fraction", 0.2), 0, 1, low_open=True, high_open=True)
     unscored = isinstance(trainer, DpSgdTrainer) and trainer.validation is None
-    surroundings = Surroundings(make_space(job), hold if unscored else None, stated_records(job, data))
+    score = trainer.declared_score if isinstance(trainer, DeclaresScore) else None
+    surroundings = Surroundings(make_space(job), hold if unscored else None, stated_records(job, data), score)
     return method_from_settings(find_method(job, str(name)), fields, surroundings).plan(budget, trainer), None
 
 

@@ -21,7 +21,7 @@ from dptune.cli._job import Job
 from dptune.errors import DptuneError, InvalidInput
 from dptune.judging import GivesProbabilities, Predicts
 from dptune.sealed import load_release
-from dptune.tables import Encoder
+from dptune.tables import Encoder, Target
 from dptune.tables.sources import table_kind
 
 __all__ = ["predict", "rows_of"]
@@ -38,7 +38,7 @@ def predict(
     ] = None,
     pickle: Annotated[bool, typer.Option("--pickle", help="Open a pickle: this runs code of whoever made it.")] = False,
 ) -> None:
-    """Predict with a released model: the class of every record, and the probability of each class."""
+    """Predict with a released model: the class of every record and the probability of each class, or a number."""
     found = load_release(release)
     if found.outcome == "no model":
         raise InvalidInput(f"The release in {release} has no model, so nothing can be predicted with it.")
@@ -53,9 +53,9 @@ def predict(
     labels, probabilities = _ask(model.predict, x), None
     if isinstance(model, GivesProbabilities):
         probabilities = _ask(model.predict_proba, x)
-    classes = None if encoder is None else encoder.schema.target.classes
+    classes = encoder.schema.target.classes if encoder and isinstance(encoder.schema.target, Target) else None
     if encoder is not None:
-        labels = np.array(encoder.class_names(labels), dtype=object)
+        labels = np.array(encoder.named(labels), dtype=object)
     _write(out, labels, probabilities, classes)
     print(f"{len(labels)} predictions of {model!r:.200} in {out}.")
 

@@ -19,6 +19,7 @@ from dptune.cli._tuning import make_plan, make_trainer
 from dptune.errors import Interrupted, InvalidInput, Stopped
 from dptune.executors import Executor
 from dptune.methods import Plan, known_methods
+from dptune.scores import SCORES
 from dptune.sealed import Release, run
 from dptune.sealed.duration import offer
 from dptune.sealed.rehearsal import report
@@ -40,6 +41,12 @@ def tune(
     target: Annotated[str | None, typer.Option(help="The column to predict, of a public table without schema.")] = None,
     data: Annotated[str | None, typer.Option(help="digits | mnist | fashion-mnist | adult | imdb | FILE")] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes of FILE.npz.")] = None,
+    target_range: Annotated[
+        tuple[float, float] | None, typer.Option(help="Lowest and highest target of FILE.npz, to predict a number.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="classification | regression, where public targets mislead.")] = None,
+    score: Annotated[str | None, typer.Option(help=f"How models are compared: {' | '.join(SCORES)}")] = None,
+    shares: Annotated[str | None, typer.Option(help="About the share of each class, for scores: .9,.1")] = None,
     records: Annotated[int | None, typer.Option(help="About how many records there are: a public figure.")] = None,
     validation: Annotated[str | None, typer.Option(help="test | private | FILE (public records)")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The total budget, tuning included.")] = None,
@@ -76,6 +83,8 @@ def tune(
     if validation is not None and validation not in ("test", "private"):
         validation = str(Path(validation).absolute())
     job = job.with_fields("data", classes=classes, records=records, validation=validation, kind=data_is)
+    job = job.with_fields("data", target_range=list(target_range) if target_range else None, task=task, score=score)
+    job = job.with_fields("data", shares=_numbers("shares", shares))
     job = with_schema(job.with_fields("data", schema=None if schema is None else str(schema.absolute())), target)
     job = job.with_fields("budget", epsilon=epsilon, delta=delta)
     job = job.with_fields("method", name=method, runs=runs, fraction=fraction)
@@ -100,6 +109,16 @@ def _started(source: Path | None, data: str | None) -> Job:
     if data is not None and Path(data).suffix:
         return job.with_fields("data", file=str(Path(data).absolute()))
     return job.with_fields("data", name=data)
+
+
+def _numbers(name: str, text: str | None) -> list[float] | None:
+    """Numbers with commas between them."""
+    try:
+        return None if text is None else [float(one) for one in text.split(",")]
+    except ValueError:
+        raise InvalidInput(
+            f"'--{name}' must be numbers with commas between them, such as .9,.1; got {text!r}."
+        ) from None
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -131,7 +150,7 @@ def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
     budget = make_budget(job)
     with stoppable(out):
         loaded = load_data(job)
-        trainer = make_trainer(job, loaded.data, loaded.public)
+        trainer = make_trainer(job, loaded.data, loaded.public, loaded.encoder)
         plan, why = make_plan(job, loaded.data, trainer, budget)
         executor = make_executor(job)
         if why is not None and not quiet:

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from dptune._typing import AnyArray
-from dptune.training.models import Activation, Cnn, Conv, GlobalMean, MaxPool, Mlp
-from dptune.training.trained_model import TrainedModel
+from dptune.training.models import Activation, Cnn, Conv, GlobalMean, MaxPool, Mlp, Regression
+from dptune.training.trained_model import Trained, TrainedModel
+from dptune.training.trained_regression import TrainedRegression, trained
 
 __all__ = ["NotPlain", "open_values", "pack_values"]
 
@@ -40,7 +41,8 @@ def pack_values(model: Any) -> bytes:
     if type(model) is dict and model and all(_is_array(name, value) for name, value in model.items()):
         return _npz(model)
     arrays: list[AnyArray] = []
-    described = _describe_trained(model, arrays) if type(model) is TrainedModel else _describe(model, arrays, 0)
+    built_in = type(model) is TrainedModel or type(model) is TrainedRegression
+    described = _describe_trained(model, arrays) if built_in else _describe(model, arrays, 0)
     content = io.BytesIO(_npz({f"array_{place}": one for place, one in enumerate(arrays)}))
     with zipfile.ZipFile(content, "a", zipfile.ZIP_STORED) as archive:  # a fixed date: no file says when it was made
         text = json.dumps({"version": 1, "model": described}, allow_nan=False, indent=1)
@@ -125,13 +127,17 @@ def _array(place: Any, arrays: Mapping[str, Any]) -> AnyArray:
 # Built-in models.
 
 
-def _describe_trained(model: TrainedModel, arrays: list[AnyArray]) -> Any:
+def _describe_trained(model: Trained[Any], arrays: list[AnyArray]) -> Any:
     arrays.append(np.asarray(model.parameters))
     return {"trained": {**_describe_model(model.description), "engine": model.engine, "parameters": 0}}
 
 
 def _describe_model(model: Mlp | Cnn) -> dict[str, Any]:
     shared = {"classes": model.classes, "activation": vars(model.nonlinearity)}
+    if isinstance(model, Regression):
+        del shared["classes"]
+        own = {"hidden": list(model.hidden), "target_range": list(model.target_range)}
+        return {"kind": "regression", "features": model.features, **own, **shared}
     if isinstance(model, Mlp):
         return {"kind": "mlp", "features": model.features, "hidden": list(model.hidden), **shared}
     names = {kind: name for name, kind in _LAYERS.items()}
@@ -139,16 +145,19 @@ def _describe_model(model: Mlp | Cnn) -> dict[str, Any]:
     return {"kind": "cnn", "image": list(model.image), "layers": layers, "dense": list(model.dense), **shared}
 
 
-def _restore_trained(stored: Mapping[str, Any], arrays: Mapping[str, Any]) -> TrainedModel:
+def _restore_trained(stored: Mapping[str, Any], arrays: Mapping[str, Any]) -> Trained[Any]:
     """A built-in model; its description is checked as if a user had written it."""
     parameters = _array(stored["parameters"], arrays)
-    made = TrainedModel(_restore_model(stored), parameters, str(stored["engine"]))
+    made = trained(_restore_model(stored), parameters, str(stored["engine"]))
     made.check()
     return made
 
 
 def _restore_model(stored: Mapping[str, Any]) -> Mlp | Cnn:
     activation = Activation(**stored["activation"])
+    if stored["kind"] == "regression":
+        low, high = stored["target_range"]
+        return Regression(stored["features"], tuple(stored["hidden"]), activation, target_range=(low, high))
     if stored["kind"] == "mlp":
         return Mlp(stored["features"], stored["classes"], tuple(stored["hidden"]), activation)
     layers = tuple(_LAYERS[one["kind"]](**{k: v for k, v in one.items() if k != "kind"}) for one in stored["layers"])

@@ -68,7 +68,7 @@ def _dataset(data: Dataset) -> Dataset:
     low, high = data.feature_range
     x = np.clip(_numbers((count, *data.x.shape[1:]), data.x.dtype), low, high).astype(data.x.dtype)
     made = object.__new__(type(data))  # rules and declared facts are the same; they were checked before
-    for key, value in {**vars(data), "x": x, "y": np.arange(count) % data.classes}.items():
+    for key, value in {**vars(data), "x": x, "y": data.blank_targets(count)}.items():
         object.__setattr__(made, key, value)
     return made
 

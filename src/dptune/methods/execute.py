@@ -28,9 +28,10 @@ from dptune.errors import InvalidInput
 from dptune.judging import correct
 from dptune.methods.exact import Bits
 from dptune.methods.lines import settle
-from dptune.methods.parts import ALL, DataPart, records
+from dptune.methods.parts import ALL, DataPart, places, records, size
 from dptune.methods.trial import Trial
 from dptune.randomness import Randomness
+from dptune.scores import Auc
 from dptune.trainer import DeclaresCost, SupportsFit, SupportsPreflight, SupportsStacking, SupportsWarmStart
 
 __all__ = ["check_cost", "fit_stack", "fit_trial", "score_trial", "stacks", "try_trial"]
@@ -187,8 +188,12 @@ def score_trial(
     validation = trial.validation
     if validation is None or trial.final:
         return model, score
-    held = records(validation.part, data, randomness)
-    count = correct(model, held)
+    held, groups, number = records(validation.part, data, randomness), None, 1
+    if isinstance(validation.score, Auc):  # a record's group is drawn as its coins are, the same in every trial
+        number = Auc.groups(validation.denominator)
+        drawn = randomness.generator("score groups").integers(0, number, size(data))
+        groups = drawn[places(validation.part, data, randomness)]
+    count = correct(model, held, validation.score, groups=groups, number=number)
     noise = Fraction(validation.noise)
     if noise > 0:
         # Whole numbers only between the count and the released choice: one record moves the count by at most 1.

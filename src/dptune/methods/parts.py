@@ -20,7 +20,7 @@ from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.units import UnitDataset
 
-__all__ = ["ALL", "Client", "Coin", "DataPart", "Shard", "records", "size"]
+__all__ = ["ALL", "Client", "Coin", "DataPart", "Shard", "places", "records", "size"]
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,12 @@ def records(part: DataPart, data: Any, randomness: Randomness) -> Any:
     """
     if not part.conditions:
         return data
-    return take(data, part.index(size(data), _labels(data), randomness))
+    return take(data, places(part, data, randomness))
+
+
+def places(part: DataPart, data: Any, randomness: Randomness) -> Indices:
+    """Where the records of a part are."""
+    return part.index(size(data), _labels(data), randomness)
 
 
 def _labels(data: Any) -> Any:

@@ -19,6 +19,7 @@ from dptune.methods.lines import Line
 from dptune.methods.plan import Method
 from dptune.methods.registry import known_methods, method_named
 from dptune.methods.validation import PrivateValidation
+from dptune.scores import Score
 from dptune.spaces import Domain, Space
 
 __all__ = ["Surroundings", "method_from_settings"]
@@ -35,11 +36,13 @@ class Surroundings:
         space: what may be tried.
         held: the share of the tuned records that scores trainings privately; None where the trainer has a score.
         records: the public number of records, if the job states one; private scores need it.
+        score: what one record adds to a private score; None for the natural one.
     """
 
     space: Space
     held: float | None = None
     records: int | None = None
+    score: Score | None = None
 
     def offered(self, points: Any) -> Domain:
         """The space, or a list of candidates in it: so many points of every dimension, or as a dictionary says."""
@@ -55,7 +58,7 @@ class Surroundings:
             raise InvalidInput(
                 "Section [data] needs 'records': a public figure, about their number; it must not be counted."
             )
-        return PrivateValidation(self.held, max(1.0, self.held * share * self.records))
+        return PrivateValidation.of(self.held, share * self.records, score=self.score)
 
 
 def method_from_settings(kind: type[Method], settings: Mapping[str, Any], job: Surroundings) -> Method:

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from dptune._codec import from_json, to_json, to_values
+from dptune._codec import added_later, from_json, to_json, to_values
 from dptune.accounting import Cost, RenyiLine
 from dptune.methods.parts import ALL, DataPart
+from dptune.scores import Score
 
 __all__ = ["HeldOut", "Label", "Outcome", "Params", "Search", "Selection", "Trial", "trial_from_json"]
 
@@ -23,14 +24,15 @@ Label = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Private validation of one trial: which records, the public denominator, the noise of the count.
+    """Private validation of one trial: which records, the public denominator, the noise of the count, the score.
 
-    A noise of 0 is for utilities that are noised later as a whole (shards, votes).
+    A noise of 0 is for utilities that are noised later as a whole (shards, votes). A score of None is the natural one.
     """
 
     part: DataPart
     denominator: float
     noise: float
+    score: Score | None = field(default=None, metadata=added_later())
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ score must never exist outside the methods whose utilities have low sensitivity.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from dptune._codec import added_later
 from dptune._validate import real
 from dptune.accounting import Cost, DiscreteGaussian
 from dptune.accounting.calibrate import calibrate_noise
@@ -20,6 +21,7 @@ from dptune.methods.budget import Budget
 from dptune.methods.exact import short_fraction
 from dptune.methods.parts import Coin, DataPart
 from dptune.methods.trial import HeldOut
+from dptune.scores import Accuracy, Score
 from dptune.trainer import has_own_score
 
 __all__ = ["PrivateValidation", "validation_of"]
@@ -34,6 +36,8 @@ class PrivateValidation:
         denominator: a public constant, about the number of records held back; a score is the noisy count over it.
         noise: the parameter of the discrete Gaussian on the count, rounded up to a short binary fraction; None lets the
             planner choose.
+        score: what one record adds to the count (:mod:`dptune.scores`), never more than 1; None: 1 if its class is
+            predicted, and for targets that are numbers the absolute error.
 
     Raises:
         InvalidInput: a figure is outside of its range.
@@ -48,6 +52,29 @@ class PrivateValidation:
     fraction: float
     denominator: float
     noise: float | None = None
+    score: Score | None = field(default=None, metadata=added_later())
+
+    @classmethod
+    def of(
+        cls, fraction: float, records: float, *, noise: float | None = None, score: Score | None = None
+    ) -> PrivateValidation:
+        """A share of about so many records, with the denominator that belongs to the score.
+
+        Args:
+            fraction: the probability that a record is held back.
+            records: about how many records there are; public.
+            noise: of the count; None lets the planner choose.
+            score: what one record adds; None for the natural one.
+
+        Returns:
+            The validation.
+
+        Example:
+            >>> from dptune.scores import Balanced
+            >>> PrivateValidation.of(0.1, 10000, score=Balanced((0.8, 0.2))).denominator
+            400.0
+        """
+        return cls(fraction, (score or Accuracy()).denominator(fraction * records), noise, score)
 
     def __post_init__(self) -> None:
         hint = "It is the probability that a record is used for validation."
@@ -57,6 +84,8 @@ class PrivateValidation:
         object.__setattr__(self, "denominator", real("denominator", self.denominator, 1, 1e12, hint=hint))
         if self.noise is not None:
             object.__setattr__(self, "noise", short_fraction(real("noise", self.noise, 0.05, 1e5)))
+        if self.score is not None and not isinstance(self.score, Score):
+            raise InvalidInput(f"'score' must be a score such as Balanced(shares=...); got {self.score!r:.80}.")
 
     def chosen(self, budget: Budget, choose: Callable[[Cost], Cost]) -> PrivateValidation:
         """The validation with the least noise for which choosing by the noisy counts alone stays within the budget.
@@ -76,7 +105,7 @@ class PrivateValidation:
         noise = calibrate_noise(
             lambda level: budget.covering(choose(DiscreteGaussian(level))), budget.epsilon, budget.delta
         )
-        return PrivateValidation(self.fraction, self.denominator, noise)
+        return PrivateValidation(self.fraction, self.denominator, noise, self.score)
 
     @property
     def cost(self) -> DiscreteGaussian:
@@ -87,10 +116,11 @@ class PrivateValidation:
 
     def sentence(self) -> str:
         """What a statement says about the scores."""
+        added = "" if self.score is None else f" {self.score.sentence()}"
         return (
             f"Scores are whole counts of private records that were judged right, each record on its own and held back "
             f"with probability {self.fraction:g}; exact integer noise (a discrete Gaussian with parameter "
-            f"{self.noise:.4g}) is added to a count, over the public constant {self.denominator:g}."
+            f"{self.noise:.4g}) is added to a count, over the public constant {self.denominator:g}.{added}"
         )
 
     def split(self, part: DataPart) -> tuple[DataPart, DataPart]:
@@ -102,7 +132,7 @@ class PrivateValidation:
         """How a trial is scored on these records; the noise must have been chosen."""
         if self.noise is None:
             raise InvalidInput("The noise of the validation has not been chosen yet; plan first.")
-        return HeldOut(part, self.denominator, self.noise)
+        return HeldOut(part, self.denominator, self.noise, self.score)
 
 
 def validation_of(trainer: object, given: PrivateValidation | None) -> PrivateValidation | None:

@@ -3,6 +3,7 @@
 from dptune.planner.advice import Advice, choose, default_validation, public_records
 from dptune.planner.comparison import Compared, compare
 from dptune.planner.defaults import default_space, default_trainer
+from dptune.planner.regression import default_regression, named_score, regression_space, with_score
 from dptune.planner.tuning import tune
 
 __all__ = [
@@ -10,9 +11,13 @@ __all__ = [
     "Compared",
     "choose",
     "compare",
+    "default_regression",
     "default_space",
     "default_trainer",
     "default_validation",
+    "named_score",
     "public_records",
+    "regression_space",
     "tune",
+    "with_score",
 ]

@@ -15,7 +15,7 @@ from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.methods import Budget, Method, Plan, PrivateValidation, RandomGuess, RandomStopping, Subset
 from dptune.methods.comparison import TOP
 from dptune.spaces import Domain
-from dptune.trainer import DeclaresCost, DeclaresRecords, has_own_score
+from dptune.trainer import DeclaresCost, DeclaresRecords, DeclaresScore, has_own_score
 
 __all__ = ["Advice", "choose", "default_validation", "public_records"]
 
@@ -75,7 +75,8 @@ def default_validation(trainer: object, records: int | None) -> PrivateValidatio
             "The trainer has no public validation records, so scores must come from private ones; say how many records "
             "there are (a public number), or give a method with validation=PrivateValidation(...)."
         )
-    return PrivateValidation(_VALIDATION_SHARE, max(1.0, _VALIDATION_SHARE * records))
+    score = trainer.declared_score if isinstance(trainer, DeclaresScore) else None
+    return PrivateValidation.of(_VALIDATION_SHARE, records, score=score)
 
 
 def public_records(trainer: object) -> int | None:

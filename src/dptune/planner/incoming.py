@@ -13,10 +13,23 @@ from typing import Any
 
 import numpy as np
 
+from dptune._typing import AnyArray
 from dptune._validate import integer
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
-from dptune.tables import Encoder, Schema, array_dataset, array_units, infer, read_npz, read_schema, read_table
+from dptune.tables import (
+    Encoder,
+    NumberTarget,
+    Schema,
+    array_dataset,
+    array_regression,
+    array_units,
+    infer,
+    read_npz,
+    read_schema,
+    read_table,
+)
+from dptune.tables.drafting import is_regression
 from dptune.tables.sources import is_frame, is_sparse, table_kind, tensor_pair
 from dptune.training import DpSgdTrainer
 from dptune.units import UnitDataset
@@ -36,6 +49,8 @@ class Declared:
     units: Any = None
     unit_rows: int | None = None
     unit: str = "unit"
+    target_range: tuple[float, float] | None = None
+    task: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +91,8 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
         )
     if declared.classes is not None:
         raise InvalidInput("'classes' is for arrays (X, y); this data says itself what its classes are.")
+    if declared.target_range is not None:
+        raise InvalidInput("'target_range' is for arrays (X, y); this data says itself what its targets are.")
     records = declared.records
     if records is None and trainer is None:
         records = len(data) if declared.public else _undeclared("'records', about how many there are")
@@ -98,21 +115,25 @@ def _table(data: Any, declared: Declared) -> Incoming:
     schema = declared.schema
     if declared.classes is not None:
         raise InvalidInput("'classes' is for arrays without a schema; declare them in the schema's target.")
+    if declared.target_range is not None:
+        raise InvalidInput("'target_range' is for arrays without a schema; declare a range in the schema's target.")
     if declared.units is not None:
         raise InvalidInput("'units' is for arrays without a schema; name the column in the schema: unit = 'COLUMN'.")
     if isinstance(schema, str | Path):
         schema = read_schema(schema)
     elif schema is None:
-        schema = schema_of_public(data, declared.target, public=declared.public)
+        schema = schema_of_public(data, declared.target, public=declared.public, task=declared.task)
     elif not isinstance(schema, Schema):
         raise InvalidInput(f"'schema' must be a Schema or the path of a TOML file; got {type(schema).__name__}.")
     if declared.records is not None:
         raise InvalidInput("'records' is in the schema already; leave it out.")
+    if declared.task not in (None, "regression" if isinstance(schema.target, NumberTarget) else "classification"):
+        raise InvalidInput(f"'task' is {declared.task!r}, but the schema's target says another; leave it out.")
     read = read_table(data, schema)
     return Incoming(read.data, schema.records, read.repairs, read.encoder)
 
 
-def schema_of_public(data: Any, target: str | None, *, public: bool) -> Schema:
+def schema_of_public(data: Any, target: str | None, *, public: bool, task: str | None = None) -> Schema:
     """The schema of a public table, read off its records; a private one is refused with what to do."""
     if not public:
         where = data if isinstance(data, str | Path) else "FILE"
@@ -124,23 +145,39 @@ def schema_of_public(data: Any, target: str | None, *, public: bool) -> Schema:
         )
     if target is None:
         raise InvalidInput("A public table without a schema needs its 'target' (--target), the column to predict.")
-    return infer(data, target=target)
+    return infer(data, target=target, task=task)
 
 
 def _arrays(data: Any, declared: Declared, *, needed: bool) -> Incoming:
     x, y = read_npz(data) if isinstance(data, str | Path) else data
-    classes, records = declared.classes, declared.records
-    if declared.public:
-        classes = np.unique(np.asarray(y)).tolist() if classes is None else classes
-    if classes is None:
-        _undeclared("'classes', their number or a list of them")
+    classes, records, ends = declared.classes, declared.records, declared.target_range
+    if classes is not None and ends is not None:
+        raise InvalidInput("'classes' and 'target_range' contradict each other; give a range to predict a number.")
+    if declared.public and classes is None and ends is None:
+        classes, ends = _seen(np.asarray(y), declared.task)
+    if classes is None and ends is None:
+        _undeclared("'classes', their number or a list of them (or 'target_range', to predict a number)")
     if records is None and needed and not declared.public:
         _undeclared("'records', about how many there are")
     dense = x if is_sparse(x) or not declared.public else np.asarray(x)
     name = Path(data).stem if isinstance(data, str | Path) else "data"
-    made: Dataset | UnitDataset = array_dataset(dense, y, classes or 0, name=name)
+    made: Dataset | UnitDataset
+    if ends is not None:
+        made = array_regression(dense, y, ends, name=name)
+    else:
+        made = array_dataset(dense, y, classes or 0, name=name)
     if declared.units is not None and isinstance(made, Dataset):
         made = array_units(made, declared.units, declared.unit_rows, unit=declared.unit)
     if declared.public and records is None:
         records = len(made)
     return Incoming(made, None if records is None else integer("records", records, 1))
+
+
+def _seen(y: AnyArray, task: str | None) -> tuple[list[object] | None, tuple[float, float] | None]:
+    """What public targets are: the classes that occur, or the range of numbers."""
+    if y.dtype.kind in "fiub" and np.isfinite(y).all() and is_regression(y, task):
+        low, high = float(y.min()), float(y.max())
+        return None, (low, high if high > low else low + 1.0)
+    if task == "regression":
+        raise InvalidInput("The targets 'y' are not all numbers, so they cannot be a regression's.")
+    return np.unique(y).tolist(), None

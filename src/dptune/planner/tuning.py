@@ -12,6 +12,9 @@ from dptune.methods import Budget
 from dptune.planner.advice import choose
 from dptune.planner.defaults import default_space, default_trainer
 from dptune.planner.incoming import Declared, Incoming, bring_in
+from dptune.planner.regression import default_regression, named_score, regression_space, with_score
+from dptune.regression import range_of
+from dptune.scores import Score
 from dptune.sealed.duration import offer
 from dptune.sealed.rehearsal import report
 from dptune.sealed.release import Release
@@ -33,6 +36,10 @@ def tune(
     target: str | None = None,
     records: int | None = None,
     classes: int | Sequence[object] | None = None,
+    target_range: tuple[float, float] | None = None,
+    task: str | None = None,
+    score: str | Score | None = None,
+    shares: Sequence[float] | None = None,
     units: Any = None,
     unit_rows: int | None = None,
     unit: str = "unit",
@@ -46,8 +53,8 @@ def tune(
 ) -> Release:
     """Tune in one call: the planner picks the method, says why, and the sealed runner releases the winner.
 
-    Figures about private data are declared, by a schema or by ``records`` and ``classes``; nothing is counted or
-    inferred. Public data (``data_is="public"``) may be inferred.
+    Figures about private data are declared, by a schema or by ``records`` and ``classes`` (or ``target_range``, to
+    predict a number); nothing is counted or inferred. Public data (``data_is="public"``) may be inferred.
 
     Args:
         data: the records: the path of a CSV, Parquet or npz file, a DataFrame, a pair (X, y), a torch
@@ -58,11 +65,19 @@ def tune(
         target: the column to predict, for public tables without a schema.
         records: about how many records there are, where no schema says it; a DP-SGD trainer implies it.
         classes: for arrays, how many classes there are, or a list of them.
+        target_range: for arrays whose targets are numbers, the smallest and the largest one.
+        task: "classification" or "regression", where public targets mislead; the schema, ``classes`` and
+            ``target_range`` say it otherwise.
+        score: how models are compared: "accuracy", "balanced" or "auc" for classes, "absolute" or "squared" for
+            numbers, or a score of :mod:`dptune.scores`; by default accuracy, or the absolute error.
+        shares: for "balanced" and "auc", about which part of the records each class has, a public figure; by default
+            the schema's.
         units: for arrays, whom each row belongs to, where somebody may have several: all rows of one are one record,
             and ``records`` counts units. For tables the schema says it.
         unit_rows: the most rows of one unit that take part; a public figure, the rest is left out.
         unit: what the statement and the ledger call a unit: patient, user.
-        trainer: trains one configuration and declares what that costs; by default a private softmax regression.
+        trainer: trains one configuration and declares what that costs; by default a private softmax regression,
+            for numbers a linear one.
         space: what may be tried; by default the learning rate of the default trainer.
         runs: the law of the number of runs; by default geometric.
         neighbours: what the guarantee hides; for patients with at most 5 records ``ADDED_OR_REMOVED.group(5)``.
@@ -90,10 +105,14 @@ def tune(
     budget = Budget(epsilon, delta, neighbours)
     if trainer is not None and space is None:
         raise InvalidInput("A trainer of your own needs a 'space': what may be tried with it.")
-    declared = Declared(schema, target, records, classes, data_is == "public", units, unit_rows, unit)
+    declared = Declared(
+        schema, target, records, classes, data_is == "public", units, unit_rows, unit, target_range, task
+    )
     brought = bring_in(data, declared, trainer)
-    made = trainer or _default(brought)
-    advice = choose(made, space or default_space(), budget, records=brought.records, runs=runs)
+    wanted = named_score(score, shares, brought.data, brought.encoder, public=declared.public)
+    made = with_score(trainer or _default(brought), wanted)
+    usual = default_space() if range_of(brought.data) is None else regression_space()
+    advice = choose(made, space or usual, budget, records=brought.records, runs=runs)
     if explain is not None:
         explain(advice.explanation)
         rehearsal, hidden = options.get("rehearsal"), options.get("release_at") is not None
@@ -111,4 +130,6 @@ def tune(
 
 
 def _default(brought: Incoming) -> Trainer[Any, object]:
+    if (ends := range_of(brought.data)) is not None:
+        return default_regression(brought.data.features, ends, brought.records or 0)
     return default_trainer(brought.data.features, brought.data.classes, brought.records or 0)

@@ -22,6 +22,7 @@ from dptune.methods.stored import plan_from_json
 from dptune.methods.trial import Trial
 from dptune.methods.validation import validation_of
 from dptune.randomness import Randomness
+from dptune.scores import check_score
 from dptune.sealed._quiet import silence
 from dptune.sealed.vault import Vault
 from dptune.trainer import SupportsCheck, Trainer, check_trainer, check_warm_start
@@ -139,6 +140,8 @@ def preflight(plan: Plan, trainer: Trainer[DataT, object], data: DataT) -> None:
         _check_models(trainer, trials, data)
         for trial in trials:
             check_comparable(trainer, trial)
+            if trial.validation is not None:
+                check_score(trial.validation.score, data)
             if trial.declared is None:
                 continue  # low-sensitivity utilities: the training itself is not released
             stated = trainer.cost(trial.params)

@@ -104,8 +104,8 @@ class Release:
             factory: makes the torch module, where the release names a factory; what a file names is not imported.
 
         Returns:
-            The model, with ``predict``, ``predict_proba`` and ``score`` where it is one of classes; None if there is
-            none.
+            The model, with ``predict``, ``predict_proba`` and ``score`` where it is one of classes; a regression has
+            ``predict`` and ``score``, which is R^2. None if there is none.
 
         Raises:
             Corrupt: the file is not the one that was released, or not what its name says.
@@ -159,15 +159,15 @@ class Release:
         except InvalidInput:
             raise Corrupt(f"The encoder in {self.path} is damaged. Copy the release again.") from None
 
-    def predict(self, rows: Any) -> list[str]:
-        """What the released model says of raw rows, as the names of classes.
+    def predict(self, rows: Any) -> list[Any]:
+        """What the released model says of raw rows, as the names of classes, or as numbers where those are predicted.
 
         Args:
             rows: The path of a CSV or Parquet file, a DataFrame, an array with the schema's columns in order, or a list
                 of mappings from names of columns to values. The target may be missing.
 
         Returns:
-            The name of a class for each row. Predictions for private rows are not covered by the statement.
+            The name of a class or a number for each row. Predictions for private rows are not covered by the statement.
 
         Raises:
             InvalidInput: The release has no model, or was not made from a table.
@@ -177,7 +177,7 @@ class Release:
             raise InvalidInput("This release was not made from a table with a schema; use release.model.predict(x).")
         if model is None:
             raise InvalidInput(f"The release in {self.path} has no model, so nothing can be predicted with it.")
-        return encoder.class_names(model.predict(encoder.encode(rows)))
+        return encoder.named(model.predict(encoder.encode(rows)))
 
 
 def public_time(text: str) -> datetime.datetime:

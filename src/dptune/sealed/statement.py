@@ -15,6 +15,7 @@ from dptune.accounting import Neighbours
 from dptune.ledgers import Receipt
 from dptune.methods.plan import Plan
 from dptune.sealed._units import DeclaredUnits
+from dptune.tables import Encoder, NumberTarget
 
 __all__ = ["RAISED", "WATERMARK", "Facts", "chance_of_no_model", "no_model", "statement_markdown"]
 
@@ -91,6 +92,16 @@ class Facts:
         return (*self.plan.assumptions, *(() if units is None else (units,)), *raised, *ALWAYS)
 
     @property
+    def target(self) -> dict[str, Any] | None:
+        """What the model predicts, where it was trained on a table: the column, and its classes or its range."""
+        if self.encoder is None:
+            return None
+        target = Encoder.from_json(self.encoder).schema.target
+        if isinstance(target, NumberTarget):
+            return {"column": target.name, "range": list(target.target_range)}
+        return {"column": target.name, "classes": list(target.classes)}
+
+    @property
     def mode(self) -> str:
         return "rehearsal" if self.receipt is None else "sealed"
 
@@ -102,7 +113,7 @@ class Facts:
             measured = {"seconds_per_training": self.seconds[0], "trained_together": self.seconds[1]}
         return {
             **measured,
-            **({} if self.encoder is None else {"encoder": self.encoder}),
+            **({} if self.encoder is None else {"encoder": self.encoder, "predicts": self.target}),
             **({} if self.units is None else {"unit_rows": self.units.unit_rows, "unit_column": self.units.column}),
             "params": self.params,
             "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
@@ -170,6 +181,18 @@ def no_model(chance: float | None, charged: bool) -> str:
     )
 
 
+def _predicts(facts: Facts) -> list[str]:
+    """What the model says of a record."""
+    target = facts.target
+    if target is None:
+        return []
+    name = f"`{str(target['column']).replace('|', ' ')}`"
+    if "range" in target:
+        low, high = target["range"]
+        return [f"| Predicts | the number {name}, within its declared range [{low:g}, {high:g}] |"]
+    return [f"| Predicts | the class {name}, one of {len(target['classes'])} declared ones |"]
+
+
 def _model_line(facts: Facts) -> str:
     if facts.model is None:
         return "* no model (there was no training, or all failed)"
@@ -226,6 +249,7 @@ def statement_markdown(facts: Facts) -> str:
         "| | |",
         "|---|---|",
         f"| Data set | {facts.dataset} |",
+        *_predicts(facts),
         f"| Unit of privacy | {f'one {facts.unit}' if facts.units is None else facts.units.phrase} |",
         f"| Neighbouring data sets | differ by {facts.neighbours.phrase(facts.unit, 'gerund')} |",
         f"| Epsilon, delta | {_amount(facts.epsilon)}, {plan.budget.delta:g} |",

@@ -4,8 +4,8 @@ Header and schema are public and may be refused. From the first row on nothing i
 record is repaired and encoded on its own, by the schema alone (``docs/tables.md``).
 """
 
-from dptune.tables.arrays import array_dataset, array_units, read_npz
-from dptune.tables.columns import Category, Column, Ignored, Number, Target, Text
+from dptune.tables.arrays import array_dataset, array_regression, array_units, read_npz
+from dptune.tables.columns import Category, Column, Ignored, Number, NumberTarget, Target, Text
 from dptune.tables.drafting import draft, infer
 from dptune.tables.encoder import Encoder
 from dptune.tables.records import Records, read_table
@@ -19,11 +19,13 @@ __all__ = [
     "Encoder",
     "Ignored",
     "Number",
+    "NumberTarget",
     "Records",
     "Schema",
     "Target",
     "Text",
     "array_dataset",
+    "array_regression",
     "array_units",
     "draft",
     "infer",

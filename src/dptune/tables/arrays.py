@@ -16,12 +16,13 @@ import numpy as np
 from dptune._typing import Indices
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
-from dptune.tables._cells import Places, keys
+from dptune.regression import RegressionDataset
+from dptune.tables._cells import Places, keys, numbers
 from dptune.tables.columns import Target, plain_text
 from dptune.tables.sources import is_sparse
 from dptune.units import UnitDataset, check_unit
 
-__all__ = ["array_dataset", "array_units", "read_npz"]
+__all__ = ["array_dataset", "array_regression", "array_units", "read_npz"]
 
 
 def read_npz(path: str | Path) -> tuple[Any, Any]:
@@ -108,6 +109,38 @@ def array_dataset(
         raise InvalidInput(f"'y' holds labels that are none of the {len(named.classes)} declared classes.")
     rules.setdefault("unknown_label", named.unknown_label)
     return Dataset(dense, labels, len(named.classes), name, public, **rules)
+
+
+def array_regression(
+    x: Any, y: Any, target_range: tuple[float, float], *, name: str = "data", public: bool = False, **rules: Any
+) -> RegressionDataset:
+    """Records from arrays, dense or sparse, with targets that are numbers in a declared range.
+
+    Args:
+        x: A numpy array or a scipy sparse matrix of numbers, one row for each record.
+        y: One target for each record; what is not a number is missing.
+        target_range: The smallest and the largest target.
+        name: What messages and folders call the data.
+        public: Whether these records may be shown to anybody.
+        rules: How private records are repaired: ``feature_range``, ``missing``, ``missing_target`` of
+            :class:`~dptune.regression.RegressionDataset`.
+
+    Returns:
+        The data set.
+
+    Raises:
+        InvalidInput: If types or shapes do not fit, or a public record is invalid.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.tables import array_regression
+        >>> array_regression(np.zeros((3, 2)), ["1.5", "?", 99], (0, 10)).y
+        array([ 1.5,  5. , 10. ])
+    """
+    dense = x.toarray() if is_sparse(x) else x
+    plain = isinstance(y, np.ndarray) and y.dtype.kind in "fiub"
+    cells = y if plain else numbers(y if isinstance(y, np.ndarray | list) else list(y))
+    return RegressionDataset(dense, cells, name, public, target_range=target_range, **rules)
 
 
 def array_units(rows: Dataset, units: Any, unit_rows: int | None, *, unit: str = "unit") -> UnitDataset:

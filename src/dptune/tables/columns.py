@@ -7,14 +7,16 @@ missing value, declared values, width. All of it is public and written before th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from dptune import _validate
-from dptune._codec import register_tagged
+from dptune._codec import added_later, register_tagged
 from dptune.errors import InvalidInput
+from dptune.regression import check_range
+from dptune.scores import Balanced
 
-__all__ = ["KINDS", "Category", "Column", "Ignored", "Number", "Target", "Text", "plain_text"]
+__all__ = ["KINDS", "Category", "Column", "Ignored", "Number", "NumberTarget", "Target", "Text", "plain_text"]
 
 MOST_VALUES = 10_000
 _MOST_NUMBER = 1e300
@@ -83,8 +85,8 @@ class Number(Column):
         middle = low / 2 + high / 2
         given = middle if self.missing is None else self.missing
         missing = _validate.real(f"missing of column {self.name!r}", given, low, high, hint="It lies in the range.")
-        for field, value in (("low", low), ("high", high), ("missing", missing)):
-            object.__setattr__(self, field, value)
+        for attribute, value in (("low", low), ("high", high), ("missing", missing)):
+            object.__setattr__(self, attribute, value)
 
     @property
     def size(self) -> int:
@@ -160,9 +162,12 @@ class Target(Column):
         name: The name in the header.
         classes: The declared classes, as texts; their order numbers them from 0.
         unknown: The class of a record whose cell holds none of them; None: the first.
+        shares: About which part of the records each class has, decided without counting, for scores that balance
+            classes; None where they are not declared.
 
     Raises:
-        InvalidInput: If there are fewer than two classes, too many, one twice, or ``unknown`` is none of them.
+        InvalidInput: If there are fewer than two classes, too many, one twice, ``unknown`` is none of them, or there
+            is not one share for each that add up to 1.
 
     Example:
         >>> from dptune.tables import Target
@@ -174,9 +179,14 @@ class Target(Column):
 
     classes: tuple[str, ...]
     unknown: str | None = None
+    shares: tuple[float, ...] | None = field(default=None, metadata=added_later())
 
     def __post_init__(self) -> None:
         classes = _distinct(self.classes, f"'classes' of the target {self.name!r}", 2)
+        if self.shares is not None:
+            object.__setattr__(self, "shares", Balanced(self.shares).shares)
+            if len(self.shares) != len(classes):
+                raise InvalidInput(f"'shares' of the target {self.name!r} must be one for each of its classes.")
         unknown = classes[0] if self.unknown is None else plain_text(self.unknown)
         if unknown not in classes:
             raise InvalidInput(f"'unknown' of the target {self.name!r} must be one of its classes; got {unknown!r}.")
@@ -187,6 +197,46 @@ class Target(Column):
     def unknown_label(self) -> int:
         """The number of the class that replaces unknown ones."""
         return self.classes.index(str(self.unknown))
+
+
+@dataclass(frozen=True)
+class NumberTarget(Column):
+    """A real number that a model predicts, in a public range.
+
+    A target outside of the range, infinities among them, is clipped; what is not a number becomes ``missing``.
+
+    Args:
+        name: The name in the header.
+        low: The smallest value that is kept.
+        high: The largest value that is kept.
+        missing: What replaces a cell that is not a number; None: the middle of the range.
+
+    Raises:
+        InvalidInput: If the range is empty or not finite, or ``missing`` is outside of it.
+
+    Example:
+        >>> from dptune.tables import NumberTarget
+        >>> NumberTarget("price", 0, 500).missing
+        250.0
+    """
+
+    kind: ClassVar[str] = "number target"
+
+    low: float
+    high: float
+    missing: float | None = None
+
+    def __post_init__(self) -> None:
+        low, high = check_range(f"range of the target {self.name!r}", (self.low, self.high))
+        given = low / 2 + high / 2 if self.missing is None else self.missing
+        missing = _validate.real(f"missing of the target {self.name!r}", given, low, high, hint="It lies in the range.")
+        for attribute, value in (("low", low), ("high", high), ("missing", missing)):
+            object.__setattr__(self, attribute, value)
+
+    @property
+    def target_range(self) -> tuple[float, float]:
+        """Both ends of the range."""
+        return self.low, self.high
 
 
 @dataclass(frozen=True)
@@ -206,7 +256,9 @@ class Ignored(Column):
 
 
 KINDS: dict[str, type[Column]] = {one.kind: one for one in (Number, Category, Text, Target, Ignored)}
-register_tagged(Column, "kind", KINDS)
+"""The kinds as schema files name them; there a target has classes or a range."""
+
+register_tagged(Column, "kind", {**KINDS, NumberTarget.kind: NumberTarget})
 
 
 def plain_text(value: object) -> str:

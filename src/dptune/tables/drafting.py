@@ -15,15 +15,16 @@ import numpy as np
 
 from dptune.errors import InvalidInput
 from dptune.tables._cells import numbers, texts
-from dptune.tables.columns import Category, Column, Ignored, Number, Target, Text
+from dptune.tables.columns import Category, Column, Ignored, Number, NumberTarget, Target, Text
 from dptune.tables.schema import VERSION, CsvFormat, Schema
 from dptune.tables.schema_files import UNFILLED, column_lines, toml_key, toml_value
 from dptune.tables.sources import batches, is_frame, names_of, table_kind
 
-__all__ = ["draft", "infer"]
+__all__ = ["draft", "infer", "is_regression"]
 
 _MOST_CATEGORIES = 200
 _MOST_CLASSES = 100
+_FEW_NUMBERS = 20
 _WORDS_WIDTH = 256
 _FILL = "  # FILL IN: "
 _HEAD = """\
@@ -61,7 +62,7 @@ def draft(
         >>> from dptune.tables import draft
         >>> _ = Path("icu.csv").write_text("age,ill\\n80,yes\\n")
         >>> print(draft("icu.csv", target="ill").splitlines()[-1])
-        classes = []  # FILL IN: all classes that may occur, for example ["no", "yes"]
+        # to predict a number instead: range = [lowest, highest] in place of the classes
     """
     form = csv or CsvFormat()
     names = _distinct_names(source, form)
@@ -87,13 +88,17 @@ def draft(
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def infer(source: Any, *, target: str, csv: CsvFormat | None = None) -> Schema:
+def infer(source: Any, *, target: str, csv: CsvFormat | None = None, task: str | None = None) -> Schema:
     """The whole schema of a table that anybody may see, read off its records.
+
+    A target whose values are all numbers, and more than 20 different ones with fractions among them or more than 100,
+    is a number to be predicted; any other is a class.
 
     Args:
         source: The path of a CSV or Parquet file, or a DataFrame, of public records.
         target: The name of the column to predict.
         csv: How the CSV file is written.
+        task: "classification" or "regression", where the values themselves mislead; None: by the rule above.
 
     Returns:
         A schema that fits these records.
@@ -112,7 +117,7 @@ def infer(source: Any, *, target: str, csv: CsvFormat | None = None) -> Schema:
     names = _distinct_names(source, form)
     if target not in names:
         raise InvalidInput(f"There is no column {target!r} to predict; the table has {', '.join(names[:20])}.")
-    columns = _observed(source, target, form)
+    columns = _observed(source, target, form, task)
     records = sum(batch.size for batch in batches(source, _reading(names, form), labelled=False))
     return Schema(max(1, records), tuple(columns.values()), csv=form)
 
@@ -155,7 +160,11 @@ def _declared(source: Any) -> dict[str, str]:
 
 def _unfilled(declared: str | None, target: bool) -> list[str]:
     if target:
-        return ['kind = "target"', f'classes = []{_FILL}all classes that may occur, for example ["no", "yes"]']
+        return [
+            'kind = "target"',
+            f'classes = []{_FILL}all classes that may occur, for example ["no", "yes"]',
+            "# to predict a number instead: range = [lowest, highest] in place of the classes",
+        ]
     if declared == "number":
         return ['kind = "number"', f"range = []{_FILL}[lowest, highest], decided without looking"]
     if declared == "truth":
@@ -174,25 +183,59 @@ def _reading(names: Sequence[str], form: CsvFormat) -> Schema:
     return Schema(1, (*(Text(name, 2) for name in names), beside), csv=form)
 
 
-def _observed(public: Any, target: str | None, form: CsvFormat) -> dict[str, Column]:
+def _observed(public: Any, target: str | None, form: CsvFormat, task: str | None = None) -> dict[str, Column]:
     """What public records show of each column."""
     names = _distinct_names(public, form)
     found: dict[str, list[str]] = {name: [] for name in names}
     for batch in batches(public, _reading(names, form), labelled=False):
         for name in names:
             found[name] += texts(batch.cells[name])
-    return {name: _column(name, cells, name == target) for name, cells in found.items()}
+    return {
+        name: _target(name, cells, task) if name == target else _column(name, cells) for name, cells in found.items()
+    }
 
 
-def _column(name: str, cells: list[str], target: bool) -> Column:
+def is_regression(values: Any, task: str | None) -> bool:
+    """Whether public targets are numbers to be predicted, rather than classes.
+
+    Args:
+        values: The targets that occur, all of them numbers.
+        task: "classification" or "regression" decides; None: more than 20 different values with fractions among them,
+            or more than 100, are numbers.
+
+    Returns:
+        True for numbers.
+
+    Raises:
+        InvalidInput: If ``task`` is something else.
+
+    Example:
+        >>> is_regression([0, 1, 2], None), is_regression([0.5 * i for i in range(30)], None)
+        (False, True)
+    """
+    if task not in (None, "classification", "regression"):
+        raise InvalidInput(f"'task' must be 'classification' or 'regression'; got {task!r}.")
+    different = np.unique(np.asarray(values, np.float64))
+    fractions = bool((np.floor(different) != different).any())
+    return task == "regression" or (task is None and len(different) > (_FEW_NUMBERS if fractions else _MOST_CLASSES))
+
+
+def _target(name: str, cells: list[str], task: str | None) -> Column:
+    given = [cell for cell in cells if cell]
+    values, found = sorted(set(given)), numbers(given)
+    if given and np.isfinite(found).all() and is_regression(found, task):
+        low, high = float(found.min()), float(found.max())
+        return NumberTarget(name, low, high if high > low else low + 1.0, float(np.median(found)))
+    if task == "regression":
+        raise InvalidInput(f"The target {name!r} has values that are no numbers, so it cannot be a regression's.")
+    if len(values) > _MOST_CLASSES:
+        raise InvalidInput(f"The target {name!r} has {len(values):,} values that are no numbers, too many classes.")
+    return Target(name, tuple(values))
+
+
+def _column(name: str, cells: list[str]) -> Column:
     given = [cell for cell in cells if cell]
     values = sorted(set(given))
-    if target:
-        if len(values) > _MOST_CLASSES:
-            raise InvalidInput(
-                f"The target {name!r} has {len(values):,} values, too many classes; regression is not supported yet."
-            )
-        return Target(name, tuple(values))
     as_numbers = numbers(given)
     if given and not np.isnan(as_numbers).any():
         low, high = float(as_numbers.min()), float(as_numbers.max())

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from dptune._codec import from_json, to_values
-from dptune._typing import Array, Floats, Indices, Mask
+from dptune._typing import AnyArray, Array, Floats, Mask
 from dptune.tables._batches import Batch
 from dptune.tables._cells import Cells, Places, numbers, texts
-from dptune.tables.columns import Category, Number, Text
+from dptune.tables.columns import Category, Number, NumberTarget, Text
 from dptune.tables.schema import Schema
 from dptune.tables.sources import batches
 
@@ -89,17 +89,23 @@ class Encoder:
             place += column.size
         return features
 
-    def labels(self, batch: Batch, repairs: Counter[str] | None = None) -> Indices:
-        """The classes of one batch of cells, as numbers; unknown ones are the target's ``unknown``.
+    def labels(self, batch: Batch, repairs: Counter[str] | None = None) -> AnyArray:
+        """The targets of one batch of cells: classes as whole numbers, unknown ones the target's ``unknown``; or real
+        numbers, clipped to the declared range, missing ones the target's ``missing``.
 
         Args:
             batch: The cells.
-            repairs: Is told how many labels were unknown; private.
+            repairs: Is told how many targets were repaired; private.
 
         Returns:
             A number for each record.
         """
         target = self.schema.target
+        if isinstance(target, NumberTarget):
+            values = numbers(batch.cells[target.name])
+            _note(repairs, target.name, ~((values >= target.low) & (values <= target.high)))
+            values[np.isnan(values)] = target.missing
+            return np.clip(values, target.low, target.high)
         labels = self._places[target.name].find(batch.cells[target.name])
         unknown = labels == len(target.classes)
         _note(repairs, target.name, unknown)
@@ -112,11 +118,23 @@ class Encoder:
         found = {
             one.name: Places(one.values, len(one.values)) for one in self.schema.columns if isinstance(one, Category)
         }
+        if isinstance(target, NumberTarget):
+            return found
         return {**found, target.name: Places(target.classes, len(target.classes))}
 
-    def class_names(self, labels: Indices) -> list[str]:
-        """The classes by name, as the schema declares them."""
-        return [self.schema.target.classes[int(label)] for label in labels]
+    def named(self, found: AnyArray) -> list[Any]:
+        """What a model predicts, as the table has it: classes by name as the schema declares them, numbers as they are.
+
+        Args:
+            found: One prediction for each row.
+
+        Returns:
+            A text or a number for each.
+        """
+        target = self.schema.target
+        if isinstance(target, NumberTarget):
+            return [float(value) for value in found]
+        return [target.classes[int(label)] for label in found]
 
     def describe(self) -> dict[str, Any]:
         """The encoder as plain values of JSON, for :meth:`from_json`; they are public."""

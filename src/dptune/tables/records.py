@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from dptune._typing import Floats, Indices
+from dptune._typing import AnyArray, Floats
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
+from dptune.regression import RegressionDataset
 from dptune.tables._cells import keys
+from dptune.tables.columns import NumberTarget
 from dptune.tables.encoder import Encoder
 from dptune.tables.schema import Schema
 from dptune.tables.sources import batches
@@ -73,7 +75,7 @@ def read_table(source: Any, schema: Schema, *, name: str | None = None, public: 
     """
     encoder, repairs = Encoder(schema), Counter[str]()
     features: list[Floats] = []
-    labels: list[Indices] = []
+    labels: list[AnyArray] = []
     grouping = Grouping(schema.unit_rows) if schema.unit_rows is not None else None
     for batch in batches(source, schema, labelled=True):
         x, y = encoder.features(batch, repairs), encoder.labels(batch, repairs)
@@ -87,12 +89,22 @@ def read_table(source: Any, schema: Schema, *, name: str | None = None, public: 
         raise InvalidInput(f"{_called(source)} holds no rows.")
     title = name or (Path(source).stem if isinstance(source, str | Path) else "data")
     x, y = _joined(features), np.concatenate(labels)
-    rows = Dataset(x, y, len(schema.target.classes), title, public, feature_range=(-1.0, 1.0))
+    rows = _dataset(x, y, schema, title, public)
     if grouping is None:
         return Records(rows, encoder, dict(repairs))
     repairs += Counter({"rows of nobody": grouping.nobodys, "rows beyond unit_rows": grouping.beyond})
     data = UnitDataset(rows, grouping.numbers(), schema.unit_rows or 0, schema.unit_called, schema.unit)
     return Records(data, encoder, dict(repairs))
+
+
+def _dataset(x: Floats, y: AnyArray, schema: Schema, title: str, public: bool) -> Dataset:
+    """Encoded rows with their targets, of the kind that the schema declares."""
+    target, ends = schema.target, (-1.0, 1.0)
+    if isinstance(target, NumberTarget):
+        return RegressionDataset(
+            x, y, title, public, ends, target_range=target.target_range, missing_target=target.missing
+        )
+    return Dataset(x, y, len(target.classes), title, public, ends)
 
 
 def _joined(parts: list[Floats]) -> Floats:

@@ -14,13 +14,14 @@ from typing import Any
 from dptune import _validate
 from dptune._codec import from_json, to_values
 from dptune.errors import InvalidInput
-from dptune.tables.columns import Column, Ignored, Target
+from dptune.tables.columns import Column, Ignored, NumberTarget, Target
 from dptune.units import check_unit
 
 __all__ = ["ROW", "VERSION", "CsvFormat", "Schema"]
 
 VERSION = 1
 ROW = "row"
+_TARGETS = (Target, NumberTarget)
 _MOST_WIDTH = 65_536
 _ENCODINGS = ("utf-8", "latin-1", "cp1252")
 
@@ -115,7 +116,7 @@ class Schema:
                     )
             return
         found = next((column for column in self.columns if column.name == self.unit), None)
-        if found is None or isinstance(found, Target):
+        if found is None or isinstance(found, _TARGETS):
             what = "is the target" if found else "is no column of the schema"
             raise InvalidInput(
                 f"The schema's unit = {self.unit!r} {what}; name the column that says whose row it is (declare it "
@@ -134,9 +135,9 @@ class Schema:
         return self.unit.removesuffix("_id") if self.unit_name is None else self.unit_name
 
     def _check_roles(self) -> None:
-        targets = [column.name for column in self.columns if isinstance(column, Target)]
+        targets = [column.name for column in self.columns if isinstance(column, _TARGETS)]
         if not targets:
-            raise InvalidInput("The schema has no target: give one column kind = 'target' with its classes.")
+            raise InvalidInput("The schema has no target: give one column kind = 'target' with its classes or range.")
         if len(targets) > 1:
             raise InvalidInput(f"The schema has {len(targets)} targets ({targets[0]!r}, {targets[1]!r}); keep one.")
         if not self.features:
@@ -148,14 +149,14 @@ class Schema:
             )
 
     @property
-    def target(self) -> Target:
-        """The column that is predicted."""
-        return next(column for column in self.columns if isinstance(column, Target))
+    def target(self) -> Target | NumberTarget:
+        """The column that is predicted: a class, or a number in a range."""
+        return next(column for column in self.columns if isinstance(column, _TARGETS))
 
     @property
     def features(self) -> tuple[Column, ...]:
         """The columns that are learnt from, in the schema's order."""
-        return tuple(column for column in self.columns if not isinstance(column, Target | Ignored))
+        return tuple(column for column in self.columns if not isinstance(column, (*_TARGETS, Ignored)))
 
     @property
     def width(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 from dptune._validate import nearest
 from dptune.errors import InvalidInput
-from dptune.tables.columns import KINDS, MOST_VALUES, Category, Column, Number, Target, Text
+from dptune.tables.columns import KINDS, MOST_VALUES, Category, Column, Number, NumberTarget, Target, Text
 from dptune.tables.schema import ROW, VERSION, CsvFormat, Schema
 
 __all__ = ["UNFILLED", "column_lines", "read_schema", "schema_from_toml", "schema_to_toml", "toml_key", "toml_value"]
@@ -28,7 +28,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "number": ("range", "missing", "scale"),
     "category": ("values",),
     "text": ("width",),
-    "target": ("classes", "range", "unknown"),
+    "target": ("classes", "range", "unknown", "shares", "missing"),
     "ignore": (),
 }
 
@@ -171,12 +171,36 @@ def _text(name: str, given: Mapping[str, Any], where: str) -> Column:
 
 
 def _target(name: str, given: Mapping[str, Any], where: str) -> Column:
-    if "range" in given:
-        raise InvalidInput(f"{where} has a range: regression is not supported yet. Declare classes = [...].")
-    classes = given.get("classes")
+    ends, classes = given.get("range"), given.get("classes")
+    if ends and classes:
+        raise InvalidInput(f"{where} has classes and a range; keep the range to predict a number, else the classes.")
+    if ends:
+        return _number_target(name, given, where)
     if not isinstance(classes, list) or not classes:
-        raise InvalidInput(f"{where} needs classes = [...], all that may occur; got {classes!r}.")
-    return Target(name, tuple(classes), given.get("unknown"))
+        raise InvalidInput(
+            f"{where} needs classes = [...], all that may occur, or range = [lowest, highest] to predict a number; "
+            f"got {classes!r}."
+        )
+    if "missing" in given:
+        raise InvalidInput(f"{where}: 'missing' is for targets with a range; those with classes have 'unknown'.")
+    shares = given.get("shares")
+    return Target(name, tuple(classes), given.get("unknown"), None if shares is None else _listed(shares, where))
+
+
+def _number_target(name: str, given: Mapping[str, Any], where: str) -> Column:
+    ends = given["range"]
+    if not isinstance(ends, list) or len(ends) != 2:
+        raise InvalidInput(f"{where} needs range = [lowest, highest], decided without looking; got {ends!r}.")
+    for field in ("unknown", "shares"):
+        if field in given:
+            raise InvalidInput(f"{where}: {field!r} is for targets with classes; those with a range have 'missing'.")
+    return NumberTarget(name, ends[0], ends[1], given.get("missing"))
+
+
+def _listed(values: object, where: str) -> tuple[Any, ...]:
+    if not isinstance(values, list):
+        raise InvalidInput(f"{where}: 'shares' must be a list with about the part of each class; got {values!r}.")
+    return tuple(values)
 
 
 _MAKERS = {"number": _number, "category": _category, "text": _text, "target": _target}
@@ -233,6 +257,10 @@ def column_lines(column: Column) -> list[str]:
         fields |= {"width": column.width}
     elif isinstance(column, Target):
         fields |= {"classes": list(column.classes), "unknown": column.unknown}
+        if column.shares is not None:
+            fields["shares"] = list(column.shares)
+    elif isinstance(column, NumberTarget):
+        fields |= {"kind": Target.kind, "range": [column.low, column.high], "missing": column.missing}
     return [
         "",
         f"[columns.{toml_key(column.name)}]",

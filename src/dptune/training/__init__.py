@@ -10,9 +10,10 @@ from dptune.training.dpsgd_trainer import DpSgdTrainer
 from dptune.training.engines import engine_for
 from dptune.training.features import oriented_gradients
 from dptune.training.holdout import Holdout
-from dptune.training.models import Activation, Cnn, Mlp, softmax
+from dptune.training.models import Activation, Cnn, Mlp, Regression, linear, softmax
 from dptune.training.optimizers import Adam, Constant, Cosine, Decay, Momentum, Sgd
 from dptune.training.trained_model import TrainedModel
+from dptune.training.trained_regression import TrainedRegression
 
 __all__ = [
     "Activation",
@@ -27,14 +28,17 @@ __all__ = [
     "Holdout",
     "Mlp",
     "Momentum",
+    "Regression",
     "Settings",
     "Sgd",
     "Split",
     "TrainedModel",
+    "TrainedRegression",
     "Trainer",
     "descend",
     "engine_for",
     "fit_many",
+    "linear",
     "load",
     "oriented_gradients",
     "softmax",

@@ -20,10 +20,12 @@ import numpy as np
 
 from dptune._typing import AnyArray, Array, Floats, Indices
 from dptune.errors import InvalidInput
+from dptune.training._layers import residual
+from dptune.training._prepared import targets_of
 from dptune.training._shares import wrapped
 from dptune.training._tables import BITS, EXP_BITS, BoundedActivation, Exponents, softmax_minus_label
 from dptune.training.benchmark_data import Dataset
-from dptune.training.models import Mlp
+from dptune.training.models import Mlp, Regression
 
 __all__ = ["FixedPoint"]
 
@@ -67,7 +69,7 @@ class FixedPoint:
             )
         self._x = np.empty((0, model.features + 1), np.float32)
         self._unit, self._square = np.empty(0, np.int32), np.empty(0)
-        self._y = np.empty(0, np.int64)
+        self._y: AnyArray = np.empty(0, np.int64)
         self._rows, self._wide = np.empty(0, np.float32), np.empty(0)
 
     def bind(self, data: Dataset) -> None:
@@ -75,7 +77,7 @@ class FixedPoint:
         records, features = data.x.shape
         self._x = np.empty((records, features + 1), np.float32)  # whole numbers up to 2^20 are exact in it
         self._unit, self._square = np.empty(records, np.int32), np.empty(records)
-        self._y = np.ascontiguousarray(data.y)
+        self._y = targets_of(data)
         for first in range(0, records, _PREPARED):
             part = slice(first, first + _PREPARED)
             x = np.ones((len(data.y[part]), features + 1))
@@ -149,7 +151,10 @@ class FixedPoint:
             if len(inputs) < len(weights):
                 inputs.append(self._activate(raw, unit))
         raw *= np.ldexp(1.0, unit)[:, None]
-        softmax_minus_label(raw, self._y[index], self._exp_bits)
+        if isinstance(self._model, Regression):
+            residual(raw, self._y[index])  # differences and limits of doubles: IEEE 754 defines their last bits
+        else:
+            softmax_minus_label(raw, self._y[index], self._exp_bits)
         return inputs, _round(raw, np.zeros_like(unit), 1.0, self._bits)
 
     def _backward(self, weights: list[_Block], inputs: list[_Block], last: _Block) -> list[_Block]:

@@ -20,6 +20,7 @@ __all__ = [
     "on_lines",
     "outputs_alone",
     "product",
+    "residual",
     "softmax_minus_label",
     "square_rows",
     "times_slope",
@@ -112,6 +113,15 @@ def drop_overflows(norm: Floats, rows: list[Floats]) -> None:
     norm[bad] = 0.0
     for values in rows:
         values[bad] = 0.0
+
+
+def residual(outputs: Floats, targets: Floats) -> None:
+    """Turn outputs (stack, one, record) into the derivative of the loss of a regression, in place.
+
+    The loss is half the squared error up to an error of 1, the whole range, and a straight line beyond it.
+    """
+    outputs -= targets[:, None, :]
+    np.clip(outputs, -1.0, 1.0, out=outputs)
 
 
 def softmax_minus_label(logits: Floats, labels: Floats) -> None:

@@ -10,16 +10,22 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dptune._typing import Floats, Indices
+from dptune._typing import AnyArray, Floats, Indices
 from dptune.data import Dataset
+from dptune.regression import RegressionDataset
 from dptune.training._compiled import kernel
 
-__all__ = ["complete_records", "packed_records"]
+__all__ = ["complete_records", "packed_records", "targets_of"]
 
 # Records with at most this share of nonzero features are packed: the kernel then leaves the zeros out.
 _SPARSE = 0.35
 # What is computed once for a data set, for as long as that exists.
 _KEPT: WeakKeyDictionary[Dataset, dict[Any, Any]] = WeakKeyDictionary()
+
+
+def targets_of(data: Dataset) -> AnyArray:
+    """What an engine learns: classes by number, or real targets as shares of their range."""
+    return np.ascontiguousarray(data.scaled if isinstance(data, RegressionDataset) else data.y)
 
 
 def packed_records(data: Dataset, x: Floats, y: Indices) -> Any:
@@ -32,14 +38,14 @@ def packed_records(data: Dataset, x: Floats, y: Indices) -> Any:
 
 def complete_records(data: Dataset, dtype: type[np.floating[Any]]) -> Floats:
     """Records with all that a step needs of them in one place: features, a one for the biases, the squared norm of
-    both, and the label. Made once for a data set."""
+    both, and the label or scaled target. Made once for a data set."""
     kept = _KEPT.setdefault(data, {})
     if dtype not in kept:
         x = np.ones((len(data), data.x.shape[1] + 3), dtype)
         with np.errstate(all="ignore"):  # a record that is too large will be dropped
             x[:, :-3] = data.x
             x[:, -2] = np.einsum("nd,nd->n", x[:, :-2], x[:, :-2])
-        x[:, -1] = data.y
+        x[:, -1] = targets_of(data)
         kept[dtype] = x
     found: Floats = kept[dtype]
     return found

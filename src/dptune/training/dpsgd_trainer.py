@@ -1,9 +1,10 @@
 """DP-SGD as a trainer: its cost follows from (rate, noise, steps), its score from public or paid-for records.
 
 One object serves random stopping, subset tuning (warm starts), thresholds (shards) and votes (clients): they
-differ in the records they pass. The score is accuracy on ``validation``, which the caller declares public, or
-a noised count on a private holdout whose cost is part of the declared one; an unnoised score on private
-records does not exist. With neither, a training has no score of its own (methods then hold back private records).
+differ in the records they pass. The score is accuracy (or what ``score`` says) on ``validation``, which the caller
+declares public, or a noised count on a private holdout whose cost is part of the declared one; an unnoised score on
+private records does not exist. With neither, a training has no score of its own (methods then hold back private
+records).
 The file is long because the trainer's contract is written at every method of it.
 """
 
@@ -12,23 +13,26 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
 
-from dptune._typing import Floats
+from dptune._typing import Floats, Indices
 from dptune.accounting import Cost, DpSgd, Gaussian, parallel
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.judging import correct, is_module
 from dptune.randomness import Randomness, Rng, as_randomness
+from dptune.scores import AbsoluteError, Accuracy, Auc, Score, check_score
 from dptune.trainer import Fitted, Params
 from dptune.training.dpsgd import Engine, ReleasesModules, Settings, descend
 from dptune.training.engines import engine_for
 from dptune.training.holdout import Holdout
-from dptune.training.models import Cnn, Mlp
+from dptune.training.models import Cnn, Mlp, Regression
 from dptune.training.noise import generator_of
-from dptune.training.trained_model import TrainedModel, parameters_of
+from dptune.training.trained_model import parameters_of
+from dptune.training.trained_regression import trained as as_model
 from dptune.units import UnitDataset
 
 __all__ = ["DpSgdTrainer"]
@@ -51,9 +55,11 @@ class DpSgdTrainer:
         model: A description (``softmax``, ``Mlp``, ``Cnn``), or a function of the parameters that returns a
             ``torch.nn.Module``, for every run a new one.
         settings: The run where parameters say nothing else.
-        validation: Records that the caller declares public; the score is the accuracy on them.
+        validation: Records that the caller declares public; the score is that on them.
         holdout: Private validation; its noised score is part of the cost.
         engine: Which engine computes gradients: "auto", "numpy", "torch" or "fused".
+        score: How models are compared, on public and on private records (:mod:`dptune.scores`); None: by accuracy,
+            and regressions by their absolute error.
 
     Raises:
         InvalidInput: If both ``validation`` and ``holdout`` are given, or ``model`` is a module itself.
@@ -80,6 +86,7 @@ class DpSgdTrainer:
     validation: Dataset | None = None
     holdout: Holdout | None = None
     engine: str = "auto"
+    score: Score | None = None
 
     def __post_init__(self) -> None:
         if self.validation is not None and self.holdout is not None:
@@ -87,13 +94,15 @@ class DpSgdTrainer:
                 "Give either 'validation' (a data set you declare public) or 'holdout' (private records, "
                 "whose score is noised and charged), not both: a run has one score."
             )
+        if self.score is not None and not isinstance(self.score, Score):
+            raise InvalidInput(f"'score' must be a score such as Balanced(shares=...); got {self.score!r:.80}.")
         if isinstance(self.validation, UnitDataset):
             raise InvalidInput("'validation' is public, so each row is judged for itself; give the units' '.rows'.")
         if not isinstance(self.model, Mlp | Cnn) and (is_module(self.model) or not callable(self.model)):
             raise InvalidInput(
-                f"'model' must be a description (softmax, Mlp, Cnn) or a function of the parameters that makes a torch "
-                f"module; got {type(self.model).__name__}. For a module write model=lambda params: ..., so that every "
-                "run begins with one of its own."
+                f"'model' must be a description (softmax, Mlp, Cnn, Regression) or a function of the parameters that "
+                f"makes a torch module; got {type(self.model).__name__}. For a module write model=lambda params: ..., "
+                "so that every run begins with one of its own."
             )
 
     @property
@@ -110,6 +119,11 @@ class DpSgdTrainer:
     def honours_units(self) -> bool:
         """Units of several rows are one record each: drawn together, and clipped as a whole."""
         return True
+
+    @property
+    def declared_score(self) -> Score | None:
+        """How models are compared; for regressions always said, so that statements say it."""
+        return AbsoluteError() if self.score is None and isinstance(self.model, Regression) else self.score
 
     @property
     def declared_records(self) -> int:
@@ -175,8 +189,9 @@ class DpSgdTrainer:
                 f"Records have {features} features but those of 'validation' {self.validation.x.shape[1]}. Prepare "
                 "both in the same way."
             )
-        blank = data.blank() if isinstance(data, UnitDataset) else _blank(features, data.classes)
+        blank = data.blank() if isinstance(data, UnitDataset) else _blank(data)
         descend(engine, blank, [dataclasses.replace(settings, steps=1, sampling_rate=1.0)], [Randomness.fresh()])
+        check_score(self.declared_score, data)
 
     def fit(self, params: Params, data: Dataset | UnitDataset, rng: Rng, *, start: Floats | None = None) -> Fitted[Any]:
         """Train once and score.
@@ -285,36 +300,45 @@ class DpSgdTrainer:
         engine = engine_for(model, double=units or all(one.secure for one in settings), engine=self.engine)
         if self.holdout is None:
             trained = descend(engine, data, settings, keys, starts)
-            held: list[Dataset | UnitDataset | None] = [None] * len(keys)
+            held: list[Indices | None] = [None] * len(keys)
         else:  # every candidate tosses its own coins
             places = [self.holdout.places(len(data), key) for key in keys]
             trained = descend(engine, data, settings, keys, starts, [kept for kept, _ in places])
-            held = [data.take(rest) for _, rest in places]
+            held = [rest for _, rest in places]
         return [
-            Fitted(self._wrap(engine, flat), self._score(engine, flat, records, key))
-            for flat, records, key in zip(trained, held, keys, strict=True)
+            Fitted(self._wrap(engine, flat), self._score(engine, flat, data, rest, key))
+            for flat, rest, key in zip(trained, held, keys, strict=True)
         ]
 
     def _wrap(self, engine: Engine, flat: Floats) -> Any:
         if isinstance(self.model, Mlp | Cnn):
-            return TrainedModel(self.model, flat, self.engine)
+            return as_model(self.model, flat, self.engine)
         assert isinstance(engine, ReleasesModules)  # no other engine takes modules
         return engine.release(flat)
 
-    def _score(self, engine: Engine, flat: Floats, held: Dataset | UnitDataset | None, key: Randomness) -> float:
+    def _score(
+        self, engine: Engine, flat: Floats, data: Dataset | UnitDataset, held: Indices | None, key: Randomness
+    ) -> float:
         if held is not None and self.holdout is not None:  # private records: none may decide another's verdict
-            return self.holdout.score(int(correct(self._wrap(engine, flat), held)), key)
+            drawn, number = self.holdout.groups(len(data), key)
+            model, score = self._wrap(engine, flat), self.declared_score
+            count = correct(model, data.take(held), score, groups=drawn[held], number=number)
+            return self.holdout.score(int(count), key)
         if self.validation is None:
             return 0.0
-        records = self.validation
+        records, score = self.validation, self.declared_score
+        if score is not None and not isinstance(score, Accuracy):
+            denominator = 2.0 if isinstance(score, Auc) else score.denominator(len(records))
+            return float(correct(self._wrap(engine, flat), records, score) / Fraction(denominator))
         with np.errstate(all="ignore"):
             right = int(np.sum(np.argmax(engine.logits(flat, records.x), axis=1) == records.y)) if len(records) else 0
         return right / max(1, len(records))
 
 
-def _blank(features: int, classes: int) -> Dataset:
-    """Public records with every class: a model with fewer outputs fails on them."""
-    return Dataset(np.zeros((classes, features), np.float32), np.arange(classes), classes, public=True)
+def _blank(data: Dataset) -> Dataset:
+    """Made-up records with every class: a model with fewer outputs fails on them."""
+    count = max(2, data.classes)
+    return data.holding(np.zeros((count, *data.x.shape[1:]), np.float32), data.blank_targets(count))
 
 
 def _shape(settings: Settings) -> Hashable:

@@ -16,6 +16,7 @@ from dptune._typing import Indices
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
+from dptune.scores import Auc
 from dptune.training.noise import SecureNoise
 from dptune.units import UnitDataset
 
@@ -85,6 +86,19 @@ class Holdout:
         """
         held = key.child("holdout").generator().random(records) < self.fraction
         return np.flatnonzero(~held), np.flatnonzero(held)
+
+    def groups(self, records: int, key: Randomness) -> tuple[Indices, int]:
+        """The group of every record for the AUC, and how many groups there are.
+
+        Args:
+            records: How many records there are.
+            key: The randomness of the run, of which the groups are a function.
+
+        Returns:
+            A group for each record, held out or not, and the public number of groups.
+        """
+        number = Auc.groups(self.denominator)
+        return key.child("score groups").generator().integers(0, number, records), number
 
     def split(self, data: RecordsT, key: Randomness) -> tuple[RecordsT, RecordsT]:
         """The records of one run, split.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from dptune import _validate
 from dptune.errors import InvalidInput
+from dptune.regression import check_range
 
 __all__ = [
     "Activation",
@@ -23,10 +24,12 @@ __all__ = [
     "MaxPool",
     "Mlp",
     "Model",
+    "Regression",
     "adult_mlp",
     "dp_hype_cifar_cnn",
     "dp_hype_cnn",
     "dp_hypo_cnn",
+    "linear",
     "softmax",
 ]
 
@@ -117,6 +120,39 @@ class Mlp:
         """Number of trainable parameters."""
         w = self.widths
         return sum((a + 1) * b for a, b in itertools.pairwise(w))
+
+
+@dataclass(frozen=True)
+class Regression(Mlp):
+    """A multi-layer perceptron with one output, which is a real number in a public range.
+
+    It is trained on targets as shares of the range, by half the squared error, which goes on in a straight line beyond
+    an error of the whole range: so the derivative by the output is the error, never more than 1. What it predicts is
+    clipped to the range.
+
+    Args:
+        features: How many features a record has.
+        hidden: The widths of the hidden layers; none for linear regression.
+        activation: "relu", "tanh", or an :class:`Activation`.
+        target_range: The smallest and the largest target; that of the records, declared.
+
+    Raises:
+        InvalidInput: If a width is not a positive whole number, or the range is empty.
+
+    Example:
+        >>> from dptune.training import Regression
+        >>> Regression(13, (16,), target_range=(0, 50)).dimension
+        241
+    """
+
+    classes: int = field(default=1, init=False, repr=False)  # outputs
+    target_range: tuple[float, float] = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        _validate.integer("features", self.features, 1)
+        object.__setattr__(self, "hidden", tuple(_validate.integer("hidden", w, 1) for w in self.hidden))
+        object.__setattr__(self, "activation", _activation(self.activation))
+        object.__setattr__(self, "target_range", check_range("target_range", self.target_range))
 
 
 @dataclass(frozen=True)
@@ -239,6 +275,24 @@ def softmax(features: int, classes: int) -> Mlp:
         4420
     """
     return Mlp(features, classes)
+
+
+def linear(features: int, target_range: tuple[float, float]) -> Regression:
+    """Linear regression on targets in a public range.
+
+    Args:
+        features: How many features a record has.
+        target_range: The smallest and the largest target, declared.
+
+    Returns:
+        The model's description.
+
+    Example:
+        >>> from dptune.training import linear
+        >>> linear(10, (0, 350)).dimension
+        11
+    """
+    return Regression(features, target_range=target_range)
 
 
 def dp_hypo_cnn() -> Cnn:

@@ -1,4 +1,4 @@
-"""Engine A: clipped gradient sums of softmax regression and MLPs in numpy, by book-keeping.
+"""Engine A: clipped gradient sums of softmax and linear regression and MLPs in numpy, by book-keeping.
 
 The gradient of a linear layer for one record is the outer product of its input and its output's derivative,
 so its norm is a product of two vector norms and the clipped sum is one weighted matrix product: per-record
@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from dptune._typing import Floats, Indices
+from dptune._typing import AnyArray, Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
+from dptune.regression import range_of
 from dptune.training._compiled import kernel
 from dptune.training._fixed_point import FixedPoint
 from dptune.training._layers import (
@@ -26,14 +27,15 @@ from dptune.training._layers import (
     drop_overflows,
     outputs_alone,
     product,
+    residual,
     softmax_minus_label,
     square_rows,
     times_slope,
 )
-from dptune.training._prepared import complete_records, packed_records
+from dptune.training._prepared import complete_records, packed_records, targets_of
 from dptune.training._shares import VANISHED
 from dptune.training.benchmark_data import Dataset
-from dptune.training.models import Activation, Mlp
+from dptune.training.models import Activation, Mlp, Regression
 
 __all__ = ["NumpyEngine"]
 
@@ -50,6 +52,7 @@ class NumpyEngine:
         self.model = model
         self.dimension = model.dimension
         self.dtype: type[np.floating[Any]] = np.float64 if double else np.float32
+        self._derivative = residual if isinstance(model, Regression) else softmax_minus_label
         possible = kernel is not None and not double and _suits_kernel(model)
         wanted = _faster_compiled(model) if compiled is None else compiled
         self.compiled = possible and wanted
@@ -71,10 +74,13 @@ class NumpyEngine:
         self._fixed: FixedPoint | None = None
         self._x = np.empty((0, model.features), self.dtype)
         self._vanished = self.dtype(VANISHED)
-        self._y = np.empty(0, np.int64)
+        self._y: AnyArray = np.empty(0, np.int64)
 
     def start(self, key: Randomness) -> Floats:
-        """Initial parameters: uniform within 1/sqrt(inputs), as torch does; zero for softmax regression."""
+        """Initial parameters: uniform within 1/sqrt(inputs), as torch does; zero without hidden layers.
+
+        A regression begins in the middle of its range.
+        """
         flat = np.zeros(self.dimension, self.dtype)
         if self.model.hidden:
             rng = key.child("weights").generator()
@@ -82,6 +88,8 @@ class NumpyEngine:
                 bound = 1.0 / np.sqrt(len(block) - 1)
                 block[:-1] = rng.uniform(-bound, bound, block[:-1].shape)
                 block[-1] = rng.uniform(-bound, bound, block[-1].shape)
+        if isinstance(self.model, Regression):
+            self._blocks(flat)[-1][-1] += self.dtype(0.5)
         return flat
 
     def bind(self, data: Dataset) -> None:
@@ -92,12 +100,14 @@ class NumpyEngine:
                 "Build the model with features=data.x.shape[1]."
             )
         if data.classes != self.model.classes:
-            raise InvalidInput(f"The model has {self.model.classes} classes but the data has {data.classes}.")
+            raise InvalidInput(_other_targets(self.model, data))
+        if isinstance(self.model, Regression) and (ends := range_of(data)) != self.model.target_range:
+            raise InvalidInput(f"The model predicts in {self.model.target_range} but targets are declared in {ends}.")
         if data is self._data:
             return
         self._data = data
         self._fixed = None
-        self._y = np.ascontiguousarray(data.y)
+        self._y = targets_of(data)
         self._loaded = False
         if self.dtype is np.float32:  # a secure run needs no copy in double precision
             self._load()
@@ -154,7 +164,7 @@ class NumpyEngine:
         top = np.empty((self.model.classes, len(index)), self.dtype)  # few classes: records last
         for blocks, own in weights:
             np.matmul(np.ascontiguousarray(blocks[-1].T), inputs[-1][own].T, out=top[:, own])
-        softmax_minus_label(top[None], rows[None, :, -1])
+        self._derivative(top[None], rows[None, :, -1])
         deltas, square = [np.ascontiguousarray(top.T)], squares[-1] * (np.square(top).sum(axis=0) + self._vanished)
         for place in range(len(self.model.hidden) - 1, -1, -1):
             delta = rooms[place][1]
@@ -188,7 +198,7 @@ class NumpyEngine:
         columns = self._gather(index.ravel()).reshape(stack, most, -1).transpose(0, 2, 1)
         rows, squares, labels = columns[:, :-2], columns[:, -2], columns[:, -1]
         values = np.matmul(parameters.reshape(shape).transpose(0, 2, 1), rows)
-        softmax_minus_label(values, labels)
+        self._derivative(values, labels)
         norm = np.sqrt(squares * (np.square(values).sum(axis=1) + self._vanished))
         if not np.isfinite(norm).all():
             drop_overflows(norm, [rows.transpose(0, 2, 1), values.transpose(0, 2, 1)])
@@ -265,11 +275,19 @@ def _in_kernel(activation: Activation) -> tuple[bool, float, float, float]:
     return False, 0.5 * activation.temperature, half, half - activation.offset
 
 
+def _other_targets(model: Mlp, data: Dataset) -> str:
+    """What is said of records whose targets are of another kind or number than the model's."""
+    if model.classes == 1 or data.classes == 1:
+        own, given = ("real numbers" if one.classes == 1 else "classes" for one in (model, data))
+        return f"The model predicts {own} but the targets of the data are {given}. Use Mlp or Regression."
+    return f"The model has {model.classes} classes but the data has {data.classes}."
+
+
 def _suits_kernel(model: Mlp) -> bool:
     """Small networks are faster in one compiled pass; large ones leave the work to the matrix library."""
     small = model.features <= _FEW_FEATURES and all(width <= _FEW_UNITS for width in model.hidden)
     known = model.nonlinearity.kind in {"relu", "tanh"}
-    return small and known and model.classes <= 16 and len(model.hidden) < 8
+    return small and known and 1 < model.classes <= 16 and len(model.hidden) < 8
 
 
 def _faster_compiled(model: Mlp) -> bool:

@@ -102,6 +102,8 @@ class TorchEngine:
         """Take the records that later calls refer to by index; looks at their shape and number of classes alone."""
         if data is self._data:
             return
+        if data.classes == 1:
+            raise InvalidInput("The torch engine trains classifiers; real targets are trained by engine='numpy'.")
         shape = (data.x.shape[1], data.classes)
         if shape != self._chosen:
             with silence():

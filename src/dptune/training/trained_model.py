@@ -1,9 +1,12 @@
-"""A built-in model after its training: the description and its parameters, which predict without the trainer."""
+"""A built-in model after its training: the description and its parameters, which predict without the trainer.
+
+Regressions, whose predictions are numbers, are in :mod:`trained_regression`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -14,11 +17,54 @@ from dptune.judging import is_module
 from dptune.training.engines import engine_for
 from dptune.training.models import Cnn, Mlp
 
-__all__ = ["TrainedModel", "parameters_of", "probabilities"]
+__all__ = ["Trained", "TrainedModel", "parameters_of", "probabilities"]
+
+Description = TypeVar("Description", bound=Mlp | Cnn)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TrainedModel:
+class Trained(Generic[Description]):
+    """What all built-in models have: a description, its trained parameters, and outputs on rows.
+
+    Args:
+        description: The model.
+        parameters: One flat vector, in the order of the engine.
+        engine: Which engine computes predictions; "auto" chooses.
+    """
+
+    description: Description
+    parameters: Floats
+    engine: str = "auto"
+
+    def check(self) -> None:
+        """Refuse parameters that do not belong to the description.
+
+        Raises:
+            InvalidInput: There are not as many as the model has, or they are not numbers of single or double precision.
+        """
+        values, wanted = self.parameters, self.description.dimension
+        if not isinstance(values, np.ndarray) or values.dtype not in (np.float32, np.float64):
+            raise InvalidInput("The parameters of a model must be an array of floating point numbers.")
+        if values.shape != (wanted,):
+            raise InvalidInput(f"{self.description} has {wanted} parameters; got an array of shape {values.shape}.")
+
+    def logits(self, x: Floats) -> Floats:
+        """Outputs on the rows of ``x``."""
+        with np.errstate(all="ignore"):  # a diverged model predicts badly but predicts
+            return engine_for(self.description, engine=self.engine).logits(self.parameters, x)
+
+    def _rows(self, x: Any) -> Floats:
+        rows, features = np.asarray(x), self.description.features
+        if rows.ndim != 2 or rows.shape[1] != features or rows.dtype.kind not in "fiub":
+            raise InvalidInput(
+                f"The model takes rows of {features} numbers; got an array of {rows.dtype} of shape {rows.shape}. "
+                "Prepare records as those were that it was trained on."
+            )
+        return rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainedModel(Trained[Mlp | Cnn]):
     """A model description with its trained parameters, in the order of the engine that trained them.
 
     ``judges_each_record_alone`` is a promise to those who count right answers on private records: the outputs for a row
@@ -42,22 +88,6 @@ class TrainedModel:
 
     judges_each_record_alone: ClassVar[bool] = True
 
-    description: Mlp | Cnn
-    parameters: Floats
-    engine: str = "auto"
-
-    def check(self) -> None:
-        """Refuse parameters that do not belong to the description.
-
-        Raises:
-            InvalidInput: There are not as many as the model has, or they are not numbers of single or double precision.
-        """
-        values, wanted = self.parameters, self.description.dimension
-        if not isinstance(values, np.ndarray) or values.dtype not in (np.float32, np.float64):
-            raise InvalidInput("The parameters of a model must be an array of floating point numbers.")
-        if values.shape != (wanted,):
-            raise InvalidInput(f"{self.description} has {wanted} parameters; got an array of shape {values.shape}.")
-
     def __repr__(self) -> str:
         model = self.description
         if isinstance(model, Cnn):
@@ -67,11 +97,6 @@ class TrainedModel:
             kind = f"network with hidden layers {hidden}" if hidden else "softmax regression"
             inputs = f"{model.features} feature{'s' if model.features > 1 else ''}"
         return f"TrainedModel({kind}: {inputs}, {model.classes} classes, {len(self.parameters)} parameters)"
-
-    def logits(self, x: Floats) -> Floats:
-        """Outputs on the rows of ``x``."""
-        with np.errstate(all="ignore"):  # a diverged model predicts badly but predicts
-            return engine_for(self.description, engine=self.engine).logits(self.parameters, x)
 
     def predict(self, x: Floats) -> Indices:
         """The most likely class of every row."""
@@ -98,15 +123,6 @@ class TrainedModel:
         """The fraction of records classified correctly."""
         return self.score(data.x, data.y)
 
-    def _rows(self, x: Any) -> Floats:
-        rows, features = np.asarray(x), self.description.features
-        if rows.ndim != 2 or rows.shape[1] != features or rows.dtype.kind not in "fiub":
-            raise InvalidInput(
-                f"The model takes rows of {features} numbers; got an array of {rows.dtype} of shape {rows.shape}. "
-                "Prepare records as those were that it was trained on."
-            )
-        return rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float32)
-
 
 def probabilities(logits: Floats) -> Floats:
     """Outputs as probabilities of classes, row by row (the softmax)."""
@@ -117,8 +133,8 @@ def probabilities(logits: Floats) -> Floats:
 
 def parameters_of(model: Any) -> Floats:
     """The trained parameters of a model, in the order of the engine that trained it."""
-    if isinstance(model, TrainedModel):
-        return model.parameters
+    if isinstance(model, Trained):
+        return np.asarray(model.parameters)
     if not is_module(model):
         raise InvalidInput(f"A DP-SGD run continues from a model that one returned; got {type(model).__name__}.")
     from dptune.training.torch_models import flat_parameters  # noqa: PLC0415 - optional dependency

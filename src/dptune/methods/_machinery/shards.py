@@ -73,7 +73,7 @@ class Parts:
             # Clients validate on their own records; shards on records that no shard trains on.
             source = part if isinstance(condition, Client) else ALL
             part, _ = self.validation.split(part)
-            held = HeldOut(self.validation.split(source)[1], self.validation.denominator, 0.0)
+            held = HeldOut(self.validation.split(source)[1], self.validation.denominator, 0.0, self.validation.score)
         label = ("part", condition.index, "trial", index)
         full = {**self.fixed, **params, **self.level}
         return Trial(index, full, part, label, candidate=params, validation=held)
