@@ -45,7 +45,7 @@ def is_sparse(source: object) -> bool:
 
 
 def tensor_pair(source: object) -> tuple[AnyArray, AnyArray] | None:
-    """The two columns of a torch ``TensorDataset`` as arrays with flat rows; None for anything else.
+    """The two columns of a torch ``TensorDataset`` as arrays, images as images; None for anything else.
 
     Torch is not loaded for the question.
     """
@@ -53,7 +53,7 @@ def tensor_pair(source: object) -> tuple[AnyArray, AnyArray] | None:
     if data is None or not isinstance(source, data.TensorDataset) or len(source.tensors) != 2:
         return None
     x, y = (tensor.detach().cpu().numpy() for tensor in source.tensors)
-    return x.reshape(len(x), -1), y
+    return (x[:, None] if x.ndim == 1 else x), y
 
 
 def is_table(source: object) -> bool:

@@ -169,13 +169,13 @@ class DpSgdTrainer:
                 f"DP-SGD trains on a dptune Dataset; got {type(data).__name__}. Make one of arrays: "
                 "dptune.Dataset(x, y, classes=...), with the number of classes that is public."
             )
-        features = data.features
-        if self.validation is not None and self.validation.x.shape[1] != features:
+        shape = data.rows.shape if isinstance(data, UnitDataset) else data.shape
+        if self.validation is not None and self.validation.shape != shape:
             raise InvalidInput(
-                f"Records have {features} features but those of 'validation' {self.validation.x.shape[1]}. Prepare "
-                "both in the same way."
+                f"Records have {_said(shape)} features but those of 'validation' {_said(self.validation.shape)}. "
+                "Prepare both in the same way."
             )
-        blank = data.blank() if isinstance(data, UnitDataset) else _blank(features, data.classes)
+        blank = data.blank() if isinstance(data, UnitDataset) else _blank(shape, data.classes)
         descend(engine, blank, [dataclasses.replace(settings, steps=1, sampling_rate=1.0)], [Randomness.fresh()])
 
     def fit(self, params: Params, data: Dataset | UnitDataset, rng: Rng, *, start: Floats | None = None) -> Fitted[Any]:
@@ -312,9 +312,13 @@ class DpSgdTrainer:
         return right / max(1, len(records))
 
 
-def _blank(features: int, classes: int) -> Dataset:
+def _blank(shape: tuple[int, ...], classes: int) -> Dataset:
     """Public records with every class: a model with fewer outputs fails on them."""
-    return Dataset(np.zeros((classes, features), np.float32), np.arange(classes), classes, public=True)
+    return Dataset(np.zeros((classes, *shape), np.float32), np.arange(classes), classes, public=True)
+
+
+def _said(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def _shape(settings: Settings) -> Hashable:
