@@ -36,6 +36,7 @@ def tune(
     units: Any = None,
     unit_rows: int | None = None,
     unit: str = "unit",
+    shape: Any = None,
     trainer: Trainer[Any, object] | None = None,
     space: Domain | None = None,
     runs: Runs | None = None,
@@ -51,7 +52,8 @@ def tune(
 
     Args:
         data: the records: the path of a CSV, Parquet or npz file, a DataFrame, a pair (X, y), a torch
-            ``TensorDataset``, a ``Dataset``, or whatever a trainer of your own takes.
+            data set of pairs (x, y) by place, a ``Dataset``, or whatever a trainer of your own takes. Images keep their
+            shape, channels first (``docs/torch.md``).
         epsilon: the total budget, tuning included.
         delta: the delta at which epsilon is stated.
         schema: what is public about a table, or the TOML file that says it (``docs/tables.md``).
@@ -62,6 +64,8 @@ def tune(
             and ``records`` counts units. For tables the schema says it.
         unit_rows: the most rows of one unit that take part; a public figure, the rest is left out.
         unit: what the statement and the ledger call a unit: patient, user.
+        shape: for torch data sets, the shape of one record, or a public example; a record of another shape becomes
+            the missing one.
         trainer: trains one configuration and declares what that costs; by default a private softmax regression.
         space: what may be tried; by default the learning rate of the default trainer.
         runs: the law of the number of runs; by default geometric.
@@ -90,7 +94,7 @@ def tune(
     budget = Budget(epsilon, delta, neighbours)
     if trainer is not None and space is None:
         raise InvalidInput("A trainer of your own needs a 'space': what may be tried with it.")
-    declared = Declared(schema, target, records, classes, data_is == "public", units, unit_rows, unit)
+    declared = Declared(schema, target, records, classes, data_is == "public", units, unit_rows, unit, shape)
     brought = bring_in(data, declared, trainer)
     made = trainer or _default(brought)
     advice = choose(made, space or default_space(), budget, records=brought.records, runs=runs)
