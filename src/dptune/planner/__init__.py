@@ -3,6 +3,7 @@
 from dptune.planner.advice import Advice, choose, default_validation, public_records
 from dptune.planner.comparison import Compared, compare
 from dptune.planner.defaults import default_space, default_trainer
+from dptune.planner.networks import network_space, network_trainer, try_network
 from dptune.planner.tuning import tune
 
 __all__ = [
@@ -13,6 +14,9 @@ __all__ = [
     "default_space",
     "default_trainer",
     "default_validation",
+    "network_space",
+    "network_trainer",
     "public_records",
+    "try_network",
     "tune",
 ]

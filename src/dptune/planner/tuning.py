@@ -12,6 +12,7 @@ from dptune.methods import Budget
 from dptune.planner.advice import choose
 from dptune.planner.defaults import default_space, default_trainer
 from dptune.planner.incoming import Declared, Incoming, bring_in
+from dptune.planner.networks import Model, network_space, network_trainer, try_network
 from dptune.sealed.duration import offer
 from dptune.sealed.rehearsal import report
 from dptune.sealed.release import Release
@@ -20,6 +21,7 @@ from dptune.sealed.statement import no_model
 from dptune.spaces import Domain
 from dptune.tables import Schema
 from dptune.trainer import Trainer
+from dptune.training import DpSgdTrainer
 
 __all__ = ["tune"]
 
@@ -37,6 +39,7 @@ def tune(
     unit_rows: int | None = None,
     unit: str = "unit",
     shape: Any = None,
+    model: Model | None = None,
     trainer: Trainer[Any, object] | None = None,
     space: Domain | None = None,
     runs: Runs | None = None,
@@ -66,8 +69,10 @@ def tune(
         unit: what the statement and the ledger call a unit: patient, user.
         shape: for torch data sets, the shape of one record, or a public example; a record of another shape becomes
             the missing one.
+        model: a function of the parameters that makes a torch module; DP-SGD trains it. It must be a ``Sequential`` of
+            common layers, or the function one that can be imported (``docs/torch.md``).
         trainer: trains one configuration and declares what that costs; by default a private softmax regression.
-        space: what may be tried; by default the learning rate of the default trainer.
+        space: what may be tried; by default the learning rate.
         runs: the law of the number of runs; by default geometric.
         neighbours: what the guarantee hides; for patients with at most 5 records ``ADDED_OR_REMOVED.group(5)``.
         data_is: "private", "public" or "synthetic".
@@ -92,12 +97,17 @@ def tune(
     """
     check_new(options.get("out"))
     budget = Budget(epsilon, delta, neighbours)
+    if trainer is not None and model is not None:
+        raise InvalidInput("Give either a 'model', which DP-SGD trains, or a 'trainer', which has a model of its own.")
     if trainer is not None and space is None:
         raise InvalidInput("A trainer of your own needs a 'space': what may be tried with it.")
     declared = Declared(schema, target, records, classes, data_is == "public", units, unit_rows, unit, shape)
     brought = bring_in(data, declared, trainer)
-    made = trainer or _default(brought)
-    advice = choose(made, space or default_space(), budget, records=brought.records, runs=runs)
+    made = trainer or _default(brought, model)
+    space = space or (default_space() if model is None else network_space())
+    if model is not None and isinstance(made, DpSgdTrainer):
+        try_network(made, space, brought.data, pickle=bool(options.get("pickle")))
+    advice = choose(made, space, budget, records=brought.records, runs=runs)
     if explain is not None:
         explain(advice.explanation)
         rehearsal, hidden = options.get("rehearsal"), options.get("release_at") is not None
@@ -114,5 +124,6 @@ def tune(
     return release
 
 
-def _default(brought: Incoming) -> Trainer[Any, object]:
-    return default_trainer(brought.data.features, brought.data.classes, brought.records or 0)
+def _default(brought: Incoming, model: Model | None) -> Trainer[Any, object]:
+    figures = brought.data.features, brought.data.classes, brought.records or 0
+    return default_trainer(*figures) if model is None else network_trainer(model, *figures)
