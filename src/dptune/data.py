@@ -7,9 +7,11 @@ public one is refused with a clear line. Nothing here may be inferred from priva
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from dptune import _validate
 from dptune._typing import AnyArray, Floats, Indices, Mask
 from dptune.errors import InvalidInput
 
-__all__ = ["FEATURE_RANGE", "Dataset", "Labelled", "Named", "SupportsTake", "size", "take"]
+__all__ = ["FEATURE_RANGE", "Dataset", "Labelled", "Named", "SupportsTake", "flat_rows", "size", "take"]
 
 
 # Wide enough for any measurement; squares of it, summed over a million features, are finite in single precision.
@@ -59,7 +61,10 @@ class _Key(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Records as rows of ``x`` with labels ``y`` in [0, classes).
+    """Records along the first dimension of ``x``, with labels ``y`` in [0, classes).
+
+    A record is a row of features, or an array of any public shape: images stay images, for torch with their channels
+    first, as in (records, channels, height, width). Built-in models see such records as rows, by :attr:`flat`.
 
     Private records (the default) are never refused for what they hold. Each is repaired on its own: a feature that is
     not a number becomes ``missing``, then every feature is clipped to ``feature_range``; a label that is not one of
@@ -72,7 +77,7 @@ class Dataset:
     not change them afterwards.
 
     Args:
-        x: An array of numbers with one row for each record.
+        x: An array of numbers whose first dimension is that of records.
         y: An array of numbers with one class label for each record.
         classes: How many classes there are; declared, never counted.
         name: What messages and folders call the data.
@@ -101,8 +106,8 @@ class Dataset:
     def __post_init__(self) -> None:
         self._check_rules()
         x, y = (self._array(name, values) for name, values in (("x", self.x), ("y", self.y)))
-        if x.ndim != 2:
-            raise InvalidInput(f"'x' must have one row per record; it has {x.ndim} dimension(s). Flatten images first.")
+        if x.ndim < 2:
+            raise InvalidInput(f"'x' must have one row per record, or one image; it has {x.ndim} dimension(s).")
         if y.ndim != 1 or len(y) != len(x):
             raise InvalidInput("'y' must hold one label per record: one dimension, as many entries as 'x' has rows.")
         with np.errstate(all="ignore"):  # no warning may tell of a record
@@ -163,8 +168,22 @@ class Dataset:
 
     @property
     def features(self) -> int:
-        """How many features a record has."""
-        return int(self.x.shape[1])
+        """How many features a record has; of an image, its values."""
+        return math.prod(self.shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one record: (features,) for a row, (channels, height, width) for an image."""
+        return tuple(self.x.shape[1:])
+
+    @property
+    def flat(self) -> Dataset:
+        """The same records as rows: a view, the same one as long as these exist, so that engines know it again."""
+        if self.x.ndim == 2:
+            return self
+        if self not in _FLAT:
+            _FLAT[self] = self.holding(flat_rows(self.x), self.y)
+        return _FLAT[self]
 
     def take(self, index: Indices) -> Dataset:
         """The records at the given places, as a data set with the same rules."""
@@ -209,6 +228,28 @@ class Dataset:
         """
         label = key.child("shards").generator().integers(0, count, len(self))
         return [self.take(np.flatnonzero(label == shard)) for shard in range(count)]
+
+
+# The rows of records that are no rows, for as long as those exist; kept beside them, so that no part inherits them.
+_FLAT: WeakKeyDictionary[Dataset, Dataset] = WeakKeyDictionary()
+
+
+def flat_rows(x: Floats) -> Floats:
+    """Every record as one row, without a copy where the array allows it.
+
+    Args:
+        x: An array whose first dimension is that of records.
+
+    Returns:
+        The values of each record in a row, in the order in which they lie in it.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.data import flat_rows
+        >>> flat_rows(np.zeros((5, 1, 28, 28))).shape
+        (5, 784)
+    """
+    return x if x.ndim <= 2 else x.reshape(len(x), math.prod(x.shape[1:]))
 
 
 def _floating(x: AnyArray) -> Floats:

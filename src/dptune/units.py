@@ -228,7 +228,7 @@ class UnitDataset:
         """A few made-up units with every class; a function of what is public alone."""
         count = max(_BLANK, 2 * self.classes)
         low, high = self.rows.feature_range
-        x = np.random.default_rng(0).random((count, self.features)).clip(low, high).astype(self.rows.x.dtype)
+        x = np.random.default_rng(0).random((count, *self.rows.shape)).clip(low, high).astype(self.rows.x.dtype)
         starts = np.arange(0, count + 1, min(2, self.unit_rows), dtype=np.int64)
         return self._with(self.rows.holding(x, self.rows.blank_targets(count)), starts)
 

@@ -105,12 +105,13 @@ def test_private_data_without_declared_figures_is_refused(case: int, tmp_path: P
     assert not (tmp_path / "run").exists()
 
 
-def test_tensors_are_taken_with_flat_rows() -> None:
+def test_tensors_are_taken_with_the_shape_that_they_have() -> None:
     torch = pytest.importorskip("torch")
     x, y = _records()
     data = torch.utils.data.TensorDataset(torch.tensor(x).reshape(-1, 1, 2), torch.tensor(y == "yes"))
     brought = bring_in(data, Declared(records=1000, classes=2), None).data
-    assert brought.x.tolist() == x.tolist()
+    assert brought.shape == (1, 2)
+    assert brought.flat.x.tolist() == x.tolist()
     assert brought.y.tolist() == (y == "yes").astype(int).tolist()
 
 

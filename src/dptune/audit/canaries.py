@@ -38,12 +38,13 @@ def canary_for(data: Dataset) -> Dataset:
     """One record that stands apart from those of ``data``."""
     if len(data) == 0:
         raise InvalidInput("A canary stands apart from other records; there are none.")
-    dark = np.flatnonzero(~data.x.any(axis=0))
+    rows = data.flat.x
+    dark = np.flatnonzero(~rows.any(axis=0))
     if len(dark):
-        x = np.zeros((1, data.x.shape[1]), data.x.dtype)
-        x[0, dark[0]] = _BRIGHTNESS
+        x = np.zeros((1, *data.shape), data.x.dtype)
+        x.flat[dark[0]] = _BRIGHTNESS
         return Dataset(x, np.zeros(1, np.int64), data.classes)
-    largest = int(np.argmax(np.einsum("nd,nd->n", data.x, data.x)))
+    largest = int(np.argmax(np.einsum("nd,nd->n", rows, rows)))
     return Dataset(data.x[[largest]], (data.y[[largest]] + 1) % data.classes, data.classes)
 
 

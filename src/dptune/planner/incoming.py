@@ -30,8 +30,9 @@ from dptune.tables import (
     read_table,
 )
 from dptune.tables.drafting import is_regression
+from dptune.tables.map_style import is_torch_data, read_map_style, record_shape
 from dptune.tables.sources import is_frame, is_sparse, table_kind, tensor_pair
-from dptune.training import DpSgdTrainer
+from dptune.training import Cnn, DpSgdTrainer
 from dptune.units import UnitDataset
 
 __all__ = ["Declared", "Incoming", "bring_in", "schema_of_public"]
@@ -51,6 +52,7 @@ class Declared:
     unit: str = "unit"
     target_range: tuple[float, float] | None = None
     task: str | None = None
+    shape: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +75,10 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
     built_in = trainer is None or isinstance(trainer, DpSgdTrainer)
     if built_in and (pair := tensor_pair(data)) is not None:
         data = pair
+    if built_in and is_torch_data(data):
+        return _map_style(data, declared, trainer)
+    if declared.shape is not None:
+        raise InvalidInput("'shape' is for torch data sets whose records are read one by one; this data has its own.")
     if declared.units is None and declared.unit_rows is not None:
         raise InvalidInput("'unit_rows' is for rows with 'units', whom each row belongs to; give both, or a schema.")
     if declared.schema is not None or (built_in and _is_table(data)):
@@ -85,8 +91,8 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
         )
     if built_in and not isinstance(data, Dataset | UnitDataset):
         raise InvalidInput(
-            "'data' is the path of a CSV, Parquet or npz file, a DataFrame, a pair (X, y), a torch TensorDataset of "
-            f"two tensors, or a dptune Dataset; got {type(data).__name__}. For other records give a 'trainer' "
+            "'data' is the path of a CSV, Parquet or npz file, a DataFrame, a pair (X, y), a torch data set of "
+            f"pairs (x, y), or a dptune Dataset; got {type(data).__name__}. For other records give a 'trainer' "
             "of your own."
         )
     if declared.classes is not None:
@@ -101,6 +107,26 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
 
 def _undeclared(what: str) -> int:
     raise InvalidInput(f"Private data needs {what}: a public figure that you declare; it is never counted or inferred.")
+
+
+def _map_style(data: Any, declared: Declared, trainer: object | None) -> Incoming:
+    """A torch data set, read record by record. The input of a convolutional network is a declared shape."""
+    if declared.units is not None:
+        raise InvalidInput("'units' is for arrays (X, y); make a dptune UnitDataset of a torch data set.")
+    image = trainer.model.image if isinstance(trainer, DpSgdTrainer) and isinstance(trainer.model, Cnn) else None
+    shape = image if declared.shape is None else record_shape(declared.shape)
+    records = declared.records
+    if not declared.public:
+        if shape is None:
+            _undeclared("'shape', that of one record, such as (1, 28, 28)")
+        if declared.classes is None:
+            _undeclared("'classes', their number or a list of them")
+        if records is None and trainer is None:
+            _undeclared("'records', about how many there are")
+    made, repairs = read_map_style(data, declared.classes, shape, public=declared.public)
+    if declared.public and records is None:
+        records = len(made)
+    return Incoming(made, None if records is None else integer("records", records, 1), repairs)
 
 
 def _is_table(data: object) -> bool:

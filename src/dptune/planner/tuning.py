@@ -12,6 +12,7 @@ from dptune.methods import Budget
 from dptune.planner.advice import choose
 from dptune.planner.defaults import default_space, default_trainer
 from dptune.planner.incoming import Declared, Incoming, bring_in
+from dptune.planner.networks import Model, network_space, network_trainer, try_network
 from dptune.planner.regression import default_regression, named_score, regression_space, with_score
 from dptune.regression import range_of
 from dptune.scores import Score
@@ -20,9 +21,10 @@ from dptune.sealed.rehearsal import report
 from dptune.sealed.release import Release
 from dptune.sealed.run import check_new, run
 from dptune.sealed.statement import no_model
-from dptune.spaces import Domain
+from dptune.spaces import Domain, Space
 from dptune.tables import Schema
 from dptune.trainer import Trainer
+from dptune.training import DpSgdTrainer
 
 __all__ = ["tune"]
 
@@ -43,6 +45,8 @@ def tune(
     units: Any = None,
     unit_rows: int | None = None,
     unit: str = "unit",
+    shape: Any = None,
+    model: Model | None = None,
     trainer: Trainer[Any, object] | None = None,
     space: Domain | None = None,
     runs: Runs | None = None,
@@ -58,7 +62,8 @@ def tune(
 
     Args:
         data: the records: the path of a CSV, Parquet or npz file, a DataFrame, a pair (X, y), a torch
-            ``TensorDataset``, a ``Dataset``, or whatever a trainer of your own takes.
+            data set of pairs (x, y) by place, a ``Dataset``, or whatever a trainer of your own takes. Images keep their
+            shape, channels first (``docs/torch.md``).
         epsilon: the total budget, tuning included.
         delta: the delta at which epsilon is stated.
         schema: what is public about a table, or the TOML file that says it (``docs/tables.md``).
@@ -76,9 +81,13 @@ def tune(
             and ``records`` counts units. For tables the schema says it.
         unit_rows: the most rows of one unit that take part; a public figure, the rest is left out.
         unit: what the statement and the ledger call a unit: patient, user.
+        shape: for torch data sets, the shape of one record, or a public example; a record of another shape becomes
+            the missing one.
+        model: a function of the parameters that makes a torch module; DP-SGD trains it. It must be a ``Sequential`` of
+            common layers, or the function one that can be imported (``docs/torch.md``).
         trainer: trains one configuration and declares what that costs; by default a private softmax regression,
             for numbers a linear one.
-        space: what may be tried; by default the learning rate of the default trainer.
+        space: what may be tried; by default the learning rate.
         runs: the law of the number of runs; by default geometric.
         neighbours: what the guarantee hides; for patients with at most 5 records ``ADDED_OR_REMOVED.group(5)``.
         data_is: "private", "public" or "synthetic".
@@ -103,16 +112,20 @@ def tune(
     """
     check_new(options.get("out"))
     budget = Budget(epsilon, delta, neighbours)
+    if trainer is not None and model is not None:
+        raise InvalidInput("Give either a 'model', which DP-SGD trains, or a 'trainer', which has a model of its own.")
     if trainer is not None and space is None:
         raise InvalidInput("A trainer of your own needs a 'space': what may be tried with it.")
     declared = Declared(
-        schema, target, records, classes, data_is == "public", units, unit_rows, unit, target_range, task
+        schema, target, records, classes, data_is == "public", units, unit_rows, unit, target_range, task, shape
     )
     brought = bring_in(data, declared, trainer)
     wanted = named_score(score, shares, brought.data, brought.encoder, public=declared.public)
-    made = with_score(trainer or _default(brought), wanted)
-    usual = default_space() if range_of(brought.data) is None else regression_space()
-    advice = choose(made, space or usual, budget, records=brought.records, runs=runs)
+    made = with_score(trainer or _default(brought, model), wanted)
+    space = space or _usual_space(brought, model)
+    if model is not None and isinstance(made, DpSgdTrainer):
+        try_network(made, space, brought.data, pickle=bool(options.get("pickle")))
+    advice = choose(made, space, budget, records=brought.records, runs=runs)
     if explain is not None:
         explain(advice.explanation)
         rehearsal, hidden = options.get("rehearsal"), options.get("release_at") is not None
@@ -129,7 +142,16 @@ def tune(
     return release
 
 
-def _default(brought: Incoming) -> Trainer[Any, object]:
-    if (ends := range_of(brought.data)) is not None:
-        return default_regression(brought.data.features, ends, brought.records or 0)
-    return default_trainer(brought.data.features, brought.data.classes, brought.records or 0)
+def _usual_space(brought: Incoming, model: Model | None) -> Space:
+    if model is not None:
+        return network_space()
+    return default_space() if range_of(brought.data) is None else regression_space()
+
+
+def _default(brought: Incoming, model: Model | None) -> Trainer[Any, object]:
+    records, ends = brought.records or 0, range_of(brought.data)
+    if model is not None:
+        return network_trainer(model, brought.data.features, brought.data.classes, records)
+    if ends is not None:
+        return default_regression(brought.data.features, ends, records)
+    return default_trainer(brought.data.features, brought.data.classes, records)

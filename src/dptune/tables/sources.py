@@ -45,15 +45,21 @@ def is_sparse(source: object) -> bool:
 
 
 def tensor_pair(source: object) -> tuple[AnyArray, AnyArray] | None:
-    """The two columns of a torch ``TensorDataset`` as arrays with flat rows; None for anything else.
+    """The two columns of a torch ``TensorDataset`` as arrays, images as images; None for anything else.
 
     Torch is not loaded for the question.
     """
     data = sys.modules.get("torch.utils.data")
     if data is None or not isinstance(source, data.TensorDataset) or len(source.tensors) != 2:
         return None
-    x, y = (tensor.detach().cpu().numpy() for tensor in source.tensors)
-    return x.reshape(len(x), -1), y
+    x, y = (_array(tensor.detach().cpu()) for tensor in source.tensors)
+    return (x[:, None] if x.ndim == 1 else x), y
+
+
+def _array(tensor: Any) -> AnyArray:
+    """A tensor's numbers; numpy has no bfloat16."""
+    found: AnyArray = (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+    return found
 
 
 def is_table(source: object) -> bool:

@@ -61,22 +61,22 @@ def refuse_layers(module: nn.Module) -> None:
         raise InvalidInput("The module has no trainable parameters. Set requires_grad on those to train.")
 
 
-def rows_for(features: int, classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Random rows in [0, 1), which are valid indices, too, and random labels."""
+def rows_for(shape: tuple[int, ...], classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Random records in [0, 1), which are valid indices, too, and random labels."""
     generator = torch.Generator().manual_seed(0)
-    x = torch.rand((_ROWS, features), generator=generator, dtype=dtype)
+    x = torch.rand((_ROWS, *shape), generator=generator, dtype=dtype)
     y = torch.randint(classes, (_ROWS,), generator=generator)
     y[0], y[-1] = 0, classes - 1
     return x, y
 
 
-def odd_rows(features: int, classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Rows of both signs, tiny and large, with every label: a module may raise on them, but keep nothing."""
+def odd_rows(shape: tuple[int, ...], classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Records of both signs, tiny and large, with every label: a module may raise on them, but keep nothing."""
     generator = torch.Generator().manual_seed(1)
     sizes = torch.tensor([size for size in _SIZES for _ in range(3)], dtype=dtype)
-    x = torch.randn((len(sizes), features), generator=generator, dtype=dtype)
+    x = torch.randn((len(sizes), *shape), generator=generator, dtype=dtype)
     x[1::3], x[2::3] = x[1::3].abs(), -x[2::3].abs()  # mixed signs, all positive, all negative
-    x = (x * sizes[:, None]).repeat(-(-classes // len(sizes)), 1)
+    x = (x * sizes.view(-1, *[1] * len(shape))).repeat(-(-classes // len(sizes)), *[1] * len(shape))
     return x, torch.arange(len(x)) % classes
 
 

@@ -183,11 +183,11 @@ class DpSgdTrainer:
                 f"DP-SGD trains on a dptune Dataset; got {type(data).__name__}. Make one of arrays: "
                 "dptune.Dataset(x, y, classes=...), with the number of classes that is public."
             )
-        features = data.features
-        if self.validation is not None and self.validation.x.shape[1] != features:
+        shape = data.rows.shape if isinstance(data, UnitDataset) else data.shape
+        if self.validation is not None and self.validation.shape != shape:
             raise InvalidInput(
-                f"Records have {features} features but those of 'validation' {self.validation.x.shape[1]}. Prepare "
-                "both in the same way."
+                f"Records have {_said(shape)} features but those of 'validation' {_said(self.validation.shape)}. "
+                "Prepare both in the same way."
             )
         blank = data.blank() if isinstance(data, UnitDataset) else _blank(data)
         descend(engine, blank, [dataclasses.replace(settings, steps=1, sampling_rate=1.0)], [Randomness.fresh()])
@@ -339,6 +339,10 @@ def _blank(data: Dataset) -> Dataset:
     """Made-up records with every class: a model with fewer outputs fails on them."""
     count = max(2, data.classes)
     return data.holding(np.zeros((count, *data.x.shape[1:]), np.float32), data.blank_targets(count))
+
+
+def _said(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def _shape(settings: Settings) -> Hashable:

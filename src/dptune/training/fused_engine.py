@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dptune._typing import Array, Floats, Indices
+from dptune.data import flat_rows
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training._cnn_numpy import CnnPass
@@ -125,6 +126,7 @@ class FusedEngine:
 
     def bind(self, data: Dataset) -> None:
         """Take the records that later calls refer to by index."""
+        data = data.flat
         if data.x.shape[1] != 784 or data.classes != 10:
             raise InvalidInput(
                 f"The network takes 784 pixels and 10 classes; got {data.x.shape[1]} and {data.classes}. Use a Cnn."
@@ -181,7 +183,7 @@ class FusedEngine:
     def logits(self, parameters: Floats, x: Floats) -> Floats:
         """Outputs on the rows of ``x``; the bits of each are a function of that row alone."""
         with np.errstate(all="ignore"):
-            rows = np.ascontiguousarray(x, dtype=self._inner)
+            rows = flat_rows(np.ascontiguousarray(x, dtype=self._inner))
             if rows.ndim != 2 or rows.shape[1] != 784:
                 raise InvalidInput(f"The network takes rows of 784 pixels; got {rows.shape}.")
             inner = np.asarray(parameters, dtype=self._inner)[self._to_inner]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dptune._typing import AnyArray, Floats, Indices
+from dptune.data import flat_rows
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.regression import range_of
@@ -94,6 +95,7 @@ class NumpyEngine:
 
     def bind(self, data: Dataset) -> None:
         """Take the records that later calls refer to by index."""
+        data = data.flat
         if data.x.shape[1] != self.model.features:
             raise InvalidInput(
                 f"The model takes {self.model.features} features but the data has {data.x.shape[1]}. "
@@ -225,7 +227,7 @@ class NumpyEngine:
     def logits(self, parameters: Floats, x: Floats) -> Floats:
         """Outputs of one candidate on the rows of ``x``; the bits of each are a function of that row alone."""
         with np.errstate(all="ignore"):  # a diverged model predicts badly but predicts
-            rows = np.ascontiguousarray(x, dtype=self.dtype)
+            rows = flat_rows(np.ascontiguousarray(x, dtype=self.dtype))
             flat = np.ascontiguousarray(parameters, dtype=self.dtype)
             if rows.ndim != 2 or rows.shape[1] != self.model.features:
                 raise InvalidInput(f"The model takes rows of {self.model.features} features; got {rows.shape}.")

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from dptune._global_state import Globals, kept
 from dptune._typing import Array, Floats, Indices
+from dptune.data import flat_rows
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training import _bookkeeping
@@ -48,10 +49,11 @@ _TOLERANCE = 1e-3
 
 
 class TorchEngine:
-    """Clipped sums for a module that maps rows of features to class scores.
+    """Clipped sums for a module that maps records (rows of features, images) to class scores.
 
-    ``fresh`` re-initialises the layers for every run (descriptions); otherwise each run starts from the
-    weights the module came with. The caller's module is copied, never changed.
+    ``fresh`` is for modules of descriptions: their layers are re-initialised for every run, and they see every record
+    as a row. Otherwise each run starts from the weights the module came with, and records keep their shape. The
+    caller's module is copied, never changed.
     """
 
     together = 1
@@ -83,7 +85,7 @@ class TorchEngine:
             )
         self._modes = [m for m in MODES if m == mode or (mode == "auto" and (possible or m != "bookkeeping"))]
         self.mode: str | None = None
-        self._chosen: tuple[int, int] | None = None
+        self._chosen: tuple[tuple[int, ...], int] | None = None
         self._data: Dataset | None = None
         self._x, self._y = torch.empty(0), torch.empty(0)
 
@@ -100,11 +102,12 @@ class TorchEngine:
 
     def bind(self, data: Dataset) -> None:
         """Take the records that later calls refer to by index; looks at their shape and number of classes alone."""
+        data = data.flat if self._fresh else data
         if data is self._data:
             return
         if data.classes == 1:
             raise InvalidInput("The torch engine trains classifiers; real targets are trained by engine='numpy'.")
-        shape = (data.x.shape[1], data.classes)
+        shape = (data.shape, data.classes)
         if shape != self._chosen:
             with silence():
                 self._choose(*shape)
@@ -155,11 +158,11 @@ class TorchEngine:
         rows there are. A row on which the module raises is NaN."""
         self._set(parameters)
         with np.errstate(all="ignore"):  # a row that is too large for single precision
-            rows = torch.from_numpy(np.ascontiguousarray(x, dtype=self.dtype))
+            rows = torch.from_numpy(np.ascontiguousarray(flat_rows(x) if self._fresh else x, dtype=self.dtype))
         self._module.eval()
         try:
             with torch.no_grad(), silence(), kept() as before:
-                blank = self._outputs_of_a_blank(rows.shape[1])
+                blank = self._outputs_of_a_blank(tuple(rows.shape[1:]))
                 outputs = blank.new_full((len(rows), *blank.shape[1:]), float("nan"))
                 for place in range(len(rows)):
                     self._restore(training=False)
@@ -171,12 +174,13 @@ class TorchEngine:
         found: Floats = outputs.numpy()
         return found
 
-    def _outputs_of_a_blank(self, features: int) -> Tensor:
+    def _outputs_of_a_blank(self, shape: tuple[int, ...]) -> Tensor:
         try:
-            outputs: Tensor = self._module(torch.zeros((1, features), dtype=self._flat.dtype))
+            outputs: Tensor = self._module(torch.zeros((1, *shape), dtype=self._flat.dtype))
         except Exception as error:
+            kind = f"rows of {shape[0]} features" if len(shape) == 1 else f"records of shape {shape}"
             raise InvalidInput(
-                f"The module cannot take rows of {features} features ({first_line(error)}). Reshape them in 'forward'."
+                f"The module cannot take {kind} ({first_line(error)}). Reshape them in 'forward'."
             ) from error
         return outputs
 
@@ -206,12 +210,12 @@ class TorchEngine:
         """For random layers: a function of (run, step), by way of the current parameters."""
         return _seed(hashlib.blake2b(self._flat.numpy().tobytes()).digest())
 
-    def _choose(self, features: int, classes: int) -> None:
+    def _choose(self, shape: tuple[int, ...], classes: int) -> None:
         """Take the first mode that works, and refuse the module if it is wrong; on public rows."""
         refuse_hooks(self._module)
-        self._check_outputs(features, classes)
-        x, y = rows_for(features, classes, self._flat.dtype)
-        odd, labels = odd_rows(features, classes, self._flat.dtype)
+        self._check_outputs(shape, classes)
+        x, y = rows_for(shape, classes, self._flat.dtype)
+        odd, labels = odd_rows(shape, classes, self._flat.dtype)
         name = type(self._module).__name__
         alone = functools.partial(gradient_alone, self._module, self._trained)
         try:
@@ -239,8 +243,8 @@ class TorchEngine:
         expected = clip_and_add(torch.stack(gradients), clip)
         self._take_mode(x, y, clip, expected, float(norms.clamp(max=clip).sum()))
 
-    def _check_outputs(self, features: int, classes: int) -> None:
-        outputs = self.logits(np.array(self._flat.numpy()), np.zeros((1, features)))
+    def _check_outputs(self, shape: tuple[int, ...], classes: int) -> None:
+        outputs = self.logits(np.array(self._flat.numpy()), np.zeros((1, *shape)))
         if outputs.shape != (1, classes):
             raise InvalidInput(
                 f"The module gives outputs of shape {tuple(outputs.shape[1:])} for {classes} "

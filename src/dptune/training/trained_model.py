@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from dptune._typing import Floats, Indices
-from dptune.data import Dataset
+from dptune.data import Dataset, flat_rows
 from dptune.errors import InvalidInput
 from dptune.judging import is_module
 from dptune.training.engines import engine_for
@@ -54,10 +54,11 @@ class Trained(Generic[Description]):
             return engine_for(self.description, engine=self.engine).logits(self.parameters, x)
 
     def _rows(self, x: Any) -> Floats:
-        rows, features = np.asarray(x), self.description.features
+        given, features = np.asarray(x), self.description.features
+        rows = flat_rows(given)
         if rows.ndim != 2 or rows.shape[1] != features or rows.dtype.kind not in "fiub":
             raise InvalidInput(
-                f"The model takes rows of {features} numbers; got an array of {rows.dtype} of shape {rows.shape}. "
+                f"The model takes rows of {features} numbers; got an array of {rows.dtype} of shape {given.shape}. "
                 "Prepare records as those were that it was trained on."
             )
         return rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float32)
