@@ -26,6 +26,7 @@ from dptune.units import UnitDataset
 __all__ = ["GivesProbabilities", "Judges", "Predicts", "correct", "is_module", "judges_each_record_alone"]
 
 _GRID = 2**20
+_TOGETHER = 2**15  # records that are judged by one call
 
 
 @runtime_checkable
@@ -136,13 +137,25 @@ def _verdicts(model: Any, data: Any) -> Indices:
 
 
 def _all_at_once(model: Any, data: Any, count: int) -> Indices | None:
-    """The values by one call for all records; None if there is not one for each, and then each is judged alone."""
+    """The values by one call for many records; None if there is not one for each, and then each is judged alone."""
     try:
         with warnings.catch_warnings(), np.errstate(), kept():
-            steps = _steps(_values(model, data))
+            if count <= _TOGETHER:
+                steps = _steps(_values(model, data))
+            else:  # so that what is made of them on the way is small beside the records
+                places = np.arange(count)
+                parts = [places[first : first + _TOGETHER] for first in range(0, count, _TOGETHER)]
+                steps = np.concatenate([_checked(_steps(_values(model, take(data, part))), part) for part in parts])
         return steps if steps.shape == (count,) else None
     except BaseException:  # as below
         return None
+
+
+def _checked(steps: Indices, part: Indices) -> Indices:
+    """The values, if there is one for each record of a part."""
+    if steps.shape != part.shape:
+        raise InvalidInput("There must be one value for each record.")
+    return steps
 
 
 def _one(model: Any, data: Any, place: int) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dptune._repairs import repair_in_place
 from dptune._validate import integer
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
@@ -129,6 +130,8 @@ def schema_of_public(data: Any, target: str | None, *, public: bool) -> Schema:
 
 def _arrays(data: Any, declared: Declared, *, needed: bool) -> Incoming:
     x, y = read_npz(data) if isinstance(data, str | Path) else data
+    if isinstance(data, str | Path) and not declared.public:
+        repair_in_place(x)  # nobody else holds it
     classes, records = declared.classes, declared.records
     if declared.public:
         classes = np.unique(np.asarray(y)).tolist() if classes is None else classes

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dptune._memory import room
 from dptune._typing import Floats, Indices
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
@@ -97,7 +98,7 @@ def read_table(source: Any, schema: Schema, *, name: str | None = None, public: 
 
 def _joined(parts: list[Floats]) -> Floats:
     """The parts as one array; each is let go when it is copied, so that the records are not in memory twice."""
-    whole = np.empty((sum(map(len, parts)), parts[0].shape[1]), parts[0].dtype)
+    whole = room((sum(map(len, parts)), parts[0].shape[1]), parts[0].dtype)
     end = len(whole)
     while parts:
         part = parts.pop()

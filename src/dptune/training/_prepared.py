@@ -10,16 +10,24 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from dptune import _memory
 from dptune._typing import Floats, Indices
 from dptune.data import Dataset
 from dptune.training._compiled import kernel
 
-__all__ = ["complete_records", "packed_records"]
+__all__ = ["complete_records", "complete_rows", "kept_whole", "packed_records"]
 
 # Records with at most this share of nonzero features are packed: the kernel then leaves the zeros out.
 _SPARSE = 0.35
+_ROWS = 2**12  # that are gathered at once, inside the caches
 # What is computed once for a data set, for as long as that exists.
 _KEPT: WeakKeyDictionary[Dataset, dict[Any, Any]] = WeakKeyDictionary()
+
+
+def kept_whole(data: Dataset) -> bool:
+    """Whether something may be made of all records beforehand. Of a large data set it is made for each batch: the same
+    numbers, without a copy of the records in every worker."""
+    return data.x.nbytes < _memory.MANY
 
 
 def packed_records(data: Dataset, x: Floats, y: Indices) -> Any:
@@ -35,11 +43,23 @@ def complete_records(data: Dataset, dtype: type[np.floating[Any]]) -> Floats:
     both, and the label. Made once for a data set."""
     kept = _KEPT.setdefault(data, {})
     if dtype not in kept:
-        x = np.ones((len(data), data.x.shape[1] + 3), dtype)
-        with np.errstate(all="ignore"):  # a record that is too large will be dropped
-            x[:, :-3] = data.x
-            x[:, -2] = np.einsum("nd,nd->n", x[:, :-2], x[:, :-2])
-        x[:, -1] = data.y
+        x = np.empty((len(data), data.x.shape[1] + 3), dtype)
+        _complete(data.x, data.y, x)
         kept[dtype] = x
     found: Floats = kept[dtype]
     return found
+
+
+def complete_rows(data: Dataset, places: Indices, out: Floats) -> None:
+    """Write into ``out`` what :func:`complete_records` holds at these places."""
+    for first in range(0, len(places), _ROWS):
+        some = places[first : first + _ROWS]
+        _complete(data.x[some], data.y[some], out[first : first + len(some)])
+
+
+def _complete(features: Floats, labels: Indices, out: Floats) -> None:
+    with np.errstate(all="ignore"):  # a record that is too large will be dropped
+        out[:, :-3] = features
+        out[:, -3] = 1.0
+        out[:, -2] = np.einsum("nd,nd->n", out[:, :-2], out[:, :-2])
+    out[:, -1] = labels
