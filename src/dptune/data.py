@@ -15,15 +15,15 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dptune import _validate
+from dptune import _memory, _validate
+from dptune._repairs import FEATURE_RANGE, repaired_features
 from dptune._typing import AnyArray, Floats, Indices, Mask
 from dptune.errors import InvalidInput
 
 __all__ = ["FEATURE_RANGE", "Dataset", "Labelled", "Named", "SupportsTake", "flat_rows", "size", "take"]
 
 
-# Wide enough for any measurement; squares of it, summed over a million features, are finite in single precision.
-FEATURE_RANGE = (-1e12, 1e12)
+_FEW = 2**16  # records that are copied also from many
 
 
 @runtime_checkable
@@ -115,7 +115,7 @@ class Dataset:
             if self.public:
                 _refuse_bad_features(x)
             else:
-                x = _repaired_features(x, self.feature_range, self.missing)
+                x = repaired_features(x, self.feature_range, self.missing)
             y = self._valid_targets(y)
         object.__setattr__(self, "x", x)
         object.__setattr__(self, "y", y)
@@ -186,7 +186,12 @@ class Dataset:
         return _FLAT[self]
 
     def take(self, index: Indices) -> Dataset:
-        """The records at the given places, as a data set with the same rules."""
+        """The records at the given places, as a data set with the same rules; a large part of them is not copied."""
+        rows = type(self) is Dataset and self.x.ndim == 2  # of another kind a part is a copy
+        if rows and self.x.nbytes >= _memory.MANY and np.size(index) > _FEW:
+            from dptune._places import part_of  # noqa: PLC0415 - it is a data set itself
+
+            return part_of(self, index)
         return self.holding(self.x[index], self.y[index])
 
     def holding(self, x: Floats, y: AnyArray) -> Dataset:
@@ -254,26 +259,23 @@ def flat_rows(x: Floats) -> Floats:
 
 def _floating(x: AnyArray) -> Floats:
     """In single or double precision, row after row in memory, so that what engines compute follows from values."""
-    if x.dtype not in (np.float32, np.float64):
-        x = x.astype(np.float64 if x.dtype.kind == "f" and x.dtype.itemsize > 8 else np.float32)
-    return np.ascontiguousarray(x)
-
-
-def _repaired_features(x: Floats, ends: tuple[float, float], missing: float) -> Floats:
-    """Features with ``missing`` for what is not a number, clipped to the range."""
-    low, high = (x.dtype.type(end) for end in ends)
-    if ((x >= low) & (x <= high)).all():
-        return x
-    filled = np.where(np.isnan(x), x.dtype.type(missing), x)
-    fixed: Floats = np.clip(filled, low, high)
-    return fixed
+    kind = x.dtype
+    if kind not in (np.float32, np.float64):
+        kind = np.dtype(np.float64 if kind.kind == "f" and kind.itemsize > 8 else np.float32)
+    if kind == x.dtype and x.flags.c_contiguous:
+        return np.ascontiguousarray(x)
+    made = _memory.room(x.shape, kind)
+    made[...] = x
+    return made
 
 
 def _labels(y: AnyArray, classes: int, unknown: int) -> Indices:
     """The labels as whole numbers; what is not a class is ``unknown``."""
-    known = _are_classes(y, classes)
-    labels: Indices = np.where(known, y, y.dtype.type(0)).astype(np.int64)
-    labels[~known] = unknown
+    labels: Indices = _memory.room(y.shape, np.int64)
+    for part in _memory.blocks(len(y), y.itemsize):
+        known = _are_classes(y[part], classes)
+        labels[part] = np.where(known, y[part], y.dtype.type(0))
+        labels[part][~known] = unknown
     return labels
 
 
@@ -286,7 +288,7 @@ def _are_classes(y: AnyArray, classes: int) -> Mask:
 
 def _refuse_bad_features(x: Floats) -> None:
     """Refuse invalid public records; only they may be talked about."""
-    if not np.isfinite(x).all():
+    if not all(np.isfinite(x[part]).all() for part in _memory.blocks(len(x), x.itemsize * math.prod(x.shape[1:]))):
         raise InvalidInput(
             "'x' holds NaN or infinite features, and one such record would destroy every gradient. "
             "Fill or drop them by a rule that looks at no other record."

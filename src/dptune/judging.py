@@ -29,6 +29,7 @@ from dptune.units import UnitDataset
 __all__ = ["GivesProbabilities", "Judges", "Predicts", "correct", "is_module", "judges_each_record_alone"]
 
 _GRID = 2**20
+_TOGETHER = 2**15  # records that are judged by one call
 
 
 @runtime_checkable
@@ -189,13 +190,25 @@ def _each(model: Any, data: Any, ask: Callable[[Any, Any], AnyArray], failed: fl
 
 
 def _all_at_once(model: Any, data: Any, count: int, ask: Callable[[Any, Any], AnyArray]) -> AnyArray | None:
-    """The numbers by one call for all records; None if there is not one for each, and then each is judged alone."""
+    """The numbers by one call for many records; None if there is not one for each, and then each is judged alone."""
     try:
         with warnings.catch_warnings(), np.errstate(), kept():
-            numbers = ask(model, data)
+            if count <= _TOGETHER:
+                numbers = ask(model, data)
+            else:  # so that what is made of them on the way is small beside the records
+                places = np.arange(count)
+                parts = [places[first : first + _TOGETHER] for first in range(0, count, _TOGETHER)]
+                numbers = np.concatenate([_checked(ask(model, take(data, part)), part) for part in parts])
         return numbers if numbers.shape == (count,) else None
     except BaseException:  # as below
         return None
+
+
+def _checked(numbers: AnyArray, part: Indices) -> AnyArray:
+    """The numbers, if there is one for each record of a part."""
+    if numbers.shape != part.shape:
+        raise InvalidInput("There must be one value for each record.")
+    return numbers
 
 
 def _one(model: Any, data: Any, place: int, ask: Callable[[Any, Any], AnyArray], failed: float) -> Any:

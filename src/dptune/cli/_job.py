@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from dptune._repairs import repair_in_place
 from dptune._validate import integer, nearest
 from dptune.accounting import ADDED_OR_REMOVED
 from dptune.errors import InvalidInput
@@ -205,7 +208,11 @@ def _records(path: str, job: Job, *, public: bool) -> Loaded:
             "'target_range' = [lowest, highest], to predict a number."
         )
     rules = {key: value for key in _REPAIR if (value := job.get("data", key)) is not None}
-    return Loaded(Dataset(x, y, integer("classes", classes, 2), Path(path).stem, public, **rules))
+    count = integer("classes", classes, 2)
+    if not public:  # nobody else holds these arrays: no copy is made for the sake of a few bad values
+        checked = Dataset(np.zeros((0, 1)), np.zeros(0, np.int64), count, **rules)
+        repair_in_place(x, checked.feature_range, checked.missing)
+    return Loaded(Dataset(x, y, count, Path(path).stem, public, **rules))
 
 
 def with_schema(job: Job, target: str | None = None) -> Job:

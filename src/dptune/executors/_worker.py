@@ -26,6 +26,7 @@ from typing import Protocol, TypeVar
 
 from dptune.errors import DptuneError
 from dptune.executors._messages import pack_ready, pack_result, unpack_tasks
+from dptune.executors._sharing import views
 from dptune.executors.base import Result, Task
 from dptune.executors.models import open_model, pack_model
 from dptune.trainer import DeclaresFactory, SupportsFit, SupportsStacking
@@ -174,10 +175,10 @@ class _Captured:
 
 def serve(channel: Channel, captured: _Captured | None) -> None:
     """Take the work, say whether it arrived, then answer tasks until the other side closes."""
-    paths: list[str] = pickle.loads(channel.recv_bytes())
+    paths, shared = pickle.loads(channel.recv_bytes())
     sys.path[:] = [*paths, *(p for p in sys.path if p not in paths)]
     try:
-        trainer, data, secret, pickles = pickle.loads(channel.recv_bytes())
+        trainer, data, secret, pickles = pickle.loads(channel.recv_bytes(), buffers=views(shared))
     except Exception as error:
         traceback.print_exc()
         channel.send_bytes(pack_ready(_reason(error)))

@@ -17,6 +17,8 @@ import zipfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from dptune.errors import InvalidInput
 from dptune.judging import is_module
 
@@ -29,22 +31,27 @@ _ZIP = b"PK\x03\x04"  # a pickle never begins like this
 _LENGTH = 8  # bytes, before the header of a safetensors file
 
 
-def dumps(value: Any) -> bytes:
+def dumps(value: Any, take: Callable[[pickles.PickleBuffer], bool] | None = None) -> bytes:
     """Pickle by value what is defined in a script or notebook (cloudpickle), by reference everything else.
 
-    Torch writes where in memory its numbers are, which tells what a worker did before: not here.
+    Torch writes where in memory its numbers are, which tells what a worker did before: not here. ``take`` is shown the
+    content of arrays, and returns False for what it takes: that is left out of the pickle.
     """
     name = "cloudpickle" if importlib.util.find_spec("cloudpickle") else "joblib.externals.cloudpickle"
     cloudpickle, torch = importlib.import_module(name), sys.modules.get("torch")
-    if torch is None:
+    if torch is None and take is None:
         return bytes(cloudpickle.dumps(value))
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc,name-defined] # untyped
         def reducer_override(self, one: Any) -> Any:
-            return _reduced(one) if _is_plain_tensor(one) else super().reducer_override(one)
+            if torch is not None and _is_plain_tensor(one):
+                return _reduced(one) if take is None else _beside(one)
+            if take is not None and type(one) is np.memmap:  # it would be copied
+                return np.asarray(one).__reduce_ex__(pickles.HIGHEST_PROTOCOL)
+            return super().reducer_override(one)
 
     buffer = io.BytesIO()
-    Pickler(buffer).dump(value)
+    Pickler(buffer, protocol=pickles.HIGHEST_PROTOCOL, buffer_callback=take).dump(value)
     return buffer.getvalue()
 
 
@@ -67,6 +74,20 @@ def _tensor(content: bytes, dtype: Any, shape: tuple[int, ...], requires_grad: b
     """The inverse of :func:`_reduced`, for pickles."""
     torch = importlib.import_module("torch")
     flat = torch.frombuffer(bytearray(content), dtype=dtype).clone() if content else torch.empty(0, dtype=dtype)
+    return flat.reshape(shape).requires_grad_(requires_grad)
+
+
+def _beside(tensor: Any) -> tuple[Any, ...]:
+    """A tensor as an array of its bytes, which need not be in the pickle."""
+    torch = sys.modules["torch"]
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return _tensor_over, (flat.view(torch.uint8).numpy(), tensor.dtype, tuple(tensor.shape), tensor.requires_grad)
+
+
+def _tensor_over(content: Any, dtype: Any, shape: tuple[int, ...], requires_grad: bool) -> Any:
+    """The inverse of :func:`_beside`, for pickles: a tensor that lies where its bytes do."""
+    torch = importlib.import_module("torch")
+    flat = torch.from_numpy(content).view(dtype) if content.size else torch.empty(0, dtype=dtype)
     return flat.reshape(shape).requires_grad_(requires_grad)
 
 

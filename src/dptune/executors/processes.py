@@ -2,7 +2,8 @@
 
 A fixed number of workers is started before the charge and lives until the release. What they print and their temporary
 files go to the vault; a worker that dies is reported, and replaced, but its trials are not tried again here. What
-workers answer is data: nothing that they made is unpickled.
+workers answer is data: nothing that they made is unpickled. Large arrays are in this machine's memory once: workers map
+them (``_sharing``).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from dptune._threads import one_thread
 from dptune._validate import integer
 from dptune.errors import InvalidInput, Stopped
 from dptune.executors._messages import LARGEST, BadMessage, pack_tasks, unpack_ready, unpack_result
+from dptune.executors._sharing import Memory
 from dptune.executors.base import Result, Session, Task, Work, attempt, dead
 from dptune.executors.models import dumps
 
@@ -44,11 +46,18 @@ def environment(folder: Path) -> dict[str, str]:
     return given
 
 
-def hello(work: Work) -> list[bytes]:
-    """The messages that a worker gets first; raises if trainer or data cannot be sent."""
+def hello(work: Work, memory: Memory | None = None) -> list[bytes]:
+    """The messages that a worker gets first; raises if trainer or data cannot be sent.
+
+    With ``memory``, large arrays are not in them: they are in memory that the worker maps.
+    """
     paths = [str(Path(p).absolute()) if p else str(Path.cwd()) for p in sys.path]
+    told = (work.trainer, work.data, work.secret, work.pickle)
     try:
-        return [pickle.dumps(paths), dumps((work.trainer, work.data, work.secret, work.pickle))]
+        content = dumps(told) if memory is None else dumps(told, memory.take)
+        return [pickle.dumps((paths, [] if memory is None else memory.settle())), content]
+    except MemoryError:
+        raise InvalidInput("The records do not fit into this machine's memory.") from None
     except Exception as error:
         raise InvalidInput(
             f"The trainer or the data cannot be sent to another process ({type(error).__name__}: {error}). "
@@ -123,6 +132,7 @@ class _Session:
     work: Work
     slots: int
     greeting: list[bytes]
+    memory: Memory
     workers: list[_Worker | None] = field(default_factory=list)
     lost: deque[Result] = field(default_factory=deque)
     failed: int = 0  # starts in a row
@@ -150,7 +160,7 @@ class _Session:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *self.memory.descriptors],
                 cwd=folder,
                 env=environment(folder),
             )
@@ -236,6 +246,7 @@ class _Session:
             if worker is not None:
                 worker.stop()
         self.workers.clear()
+        self.memory.close()
 
 
 @dataclass(frozen=True)
@@ -265,7 +276,12 @@ class Processes:
 
     def open(self, work: Work) -> Session:
         """Start the workers; raises :class:`~dptune.errors.InvalidInput` if trainer or data cannot get there."""
-        session = _Session(work, self.workers or os.cpu_count() or 1, hello(work))
+        memory = Memory()
+        try:
+            session = _Session(work, self.workers or os.cpu_count() or 1, hello(work, memory), memory)
+        except BaseException:
+            memory.close()
+            raise
         try:
             session.start()
         except BaseException:

@@ -26,7 +26,7 @@ from dptune.units import UnitDataset
 __all__ = ["Overlap", "OverlapWarning", "Sample", "note_records", "overlaps", "sample_of"]
 
 _MOST = 2**14  # hashes of one data set
-_WORDS = 2**22  # of records, hashed at once
+_WORDS = 2**20  # of records, hashed at once
 _PLAIN = "biufcSU"  # kinds of arrays whose bytes are their values
 _SHARE = 0.01  # of the smaller data set: below it records may be equal by chance
 _Hashes = npt.NDArray[np.uint64]
@@ -102,11 +102,13 @@ def sample_of(data: Any, ledger: Path) -> Sample | None:
     columns = _columns(data)
     if columns is None or not len(columns[0]):
         return None
-    found: _Hashes = np.unique(np.concatenate(list(_hashes(columns, key))))
-    level = 0
-    while np.count_nonzero(found <= _below(level)) > _MOST:
-        level += 1
-    kept = [int(one) for one in found[found <= _below(level)]]
+    found, level = np.empty(0, np.uint64), 0
+    for some in _hashes(columns, key):  # those below a level that too many reach need not be kept
+        found = np.unique(np.concatenate([found, some[some <= _below(level)]]))
+        while np.count_nonzero(found <= _below(level)) > _MOST:
+            level += 1
+        found = found[found <= _below(level)]
+    kept = [int(one) for one in found]
     return Sample(level, {_closed(one, key): 64 - one.bit_length() for one in kept})
 
 
@@ -139,7 +141,8 @@ def _hashes(columns: Sequence[npt.NDArray[Any]], key: bytes) -> Iterator[_Hashes
     rows = max(1, _WORDS // width)
     for start in range(0, len(columns[0]), rows):
         words = np.concatenate([_words(column[start : start + rows]) for column in columns], axis=1)
-        yield _mixed((words * factors[:-1]).sum(axis=1, dtype=np.uint64) + factors[-1])
+        words *= factors[:-1]
+        yield _mixed(words.sum(axis=1, dtype=np.uint64) + factors[-1])
 
 
 def _row_words(column: npt.NDArray[Any]) -> int:

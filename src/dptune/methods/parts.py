@@ -23,6 +23,9 @@ from dptune.units import UnitDataset
 __all__ = ["ALL", "Client", "Coin", "DataPart", "Shard", "places", "records", "size"]
 
 
+_COINS = 2**16  # that are tossed at once
+
+
 @dataclass(frozen=True)
 class Coin:
     """Records whose coin of the given name shows heads (probability ``rate``), or tails if not ``inside``."""
@@ -35,8 +38,11 @@ class Coin:
         object.__setattr__(self, "rate", real("rate", self.rate, 0, 1, hint="It is a probability."))
 
     def mask(self, count: int, labels: Any, randomness: Randomness) -> Mask:
-        heads = randomness.generator("coin", self.name).random(count) < self.rate
-        return np.asarray(heads if self.inside else ~heads)
+        source, heads = randomness.generator("coin", self.name), np.empty(count, dtype=bool)
+        for first in range(0, count, _COINS):  # the same draws as all at once
+            some = heads[first : first + _COINS]
+            some[:] = source.random(len(some)) < self.rate
+        return heads if self.inside else ~heads
 
 
 @dataclass(frozen=True)

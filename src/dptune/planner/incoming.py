@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dptune._repairs import repair_in_place
 from dptune._typing import AnyArray
 from dptune._validate import integer
 from dptune.data import Dataset
@@ -176,6 +177,8 @@ def schema_of_public(data: Any, target: str | None, *, public: bool, task: str |
 
 def _arrays(data: Any, declared: Declared, *, needed: bool) -> Incoming:
     x, y = read_npz(data) if isinstance(data, str | Path) else data
+    if isinstance(data, str | Path) and not declared.public:
+        repair_in_place(x)  # nobody else holds it
     classes, records, ends = declared.classes, declared.records, declared.target_range
     if classes is not None and ends is not None:
         raise InvalidInput("'classes' and 'target_range' contradict each other; give a range to predict a number.")

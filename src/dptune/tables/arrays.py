@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from dptune._typing import Indices
+from dptune._memory import room
+from dptune._typing import AnyArray, Indices
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.regression import RegressionDataset
@@ -23,6 +24,8 @@ from dptune.tables.sources import is_sparse
 from dptune.units import UnitDataset, check_unit
 
 __all__ = ["array_dataset", "array_regression", "array_units", "read_npz"]
+
+_PIECE = 2**20  # bytes that are read at once
 
 
 def read_npz(path: str | Path) -> tuple[Any, Any]:
@@ -52,8 +55,7 @@ def read_npz(path: str | Path) -> tuple[Any, Any]:
                 raise MemoryError
             if missing := {"x.npy", "y.npy"} - set(archive.namelist()):
                 raise InvalidInput(f"{path} has no array {min(missing)[0]!r}; it must hold the arrays 'x' and 'y'.")
-        with np.load(path, allow_pickle=False) as arrays:
-            return arrays["x"], arrays["y"]
+            return _member(archive, "x.npy"), _member(archive, "y.npy")
     except InvalidInput:
         raise
     except MemoryError:
@@ -65,6 +67,26 @@ def read_npz(path: str | Path) -> tuple[Any, Any]:
             f"{path} must be a whole .npz file with arrays of numbers 'x' and 'y' ({type(error).__name__}). Write it "
             "with numpy.savez(path, x=..., y=...)."
         ) from None
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> AnyArray:
+    """One array of the archive, read into memory that workers can share."""
+    form = np.lib.format
+    with archive.open(name) as stream:
+        read = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}[form.read_magic(stream)]
+        shape, fortran, kind = read(stream)
+        if kind.hasobject:
+            raise ValueError("an array of objects runs code when it is read")
+        array = room(shape[::-1] if fortran else shape, kind)
+        content, end = array.reshape(-1).view(np.uint8), 0
+        while end < len(content):
+            piece = stream.read(min(_PIECE, len(content) - end))
+            if not piece:
+                raise EOFError
+            content[end : end + len(piece)] = np.frombuffer(piece, np.uint8)
+            end += len(piece)
+        stream.read(1)  # its end: now the checksum was compared
+        return array.T if fortran else array
 
 
 def _memory() -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dptune._memory import room
 from dptune._typing import AnyArray, Floats
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
@@ -109,7 +110,7 @@ def _dataset(x: Floats, y: AnyArray, schema: Schema, title: str, public: bool) -
 
 def _joined(parts: list[Floats]) -> Floats:
     """The parts as one array; each is let go when it is copied, so that the records are not in memory twice."""
-    whole = np.empty((sum(map(len, parts)), parts[0].shape[1]), parts[0].dtype)
+    whole = room((sum(map(len, parts)), parts[0].shape[1]), parts[0].dtype)
     end = len(whole)
     while parts:
         part = parts.pop()

@@ -21,7 +21,7 @@ import numpy as np
 from dptune._typing import AnyArray, Array, Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.training._layers import residual
-from dptune.training._prepared import targets_of
+from dptune.training._prepared import kept_whole, targets_of
 from dptune.training._shares import wrapped
 from dptune.training._tables import BITS, EXP_BITS, BoundedActivation, Exponents, softmax_minus_label
 from dptune.training.benchmark_data import Dataset
@@ -70,24 +70,33 @@ class FixedPoint:
         self._x = np.empty((0, model.features + 1), np.float32)
         self._unit, self._square = np.empty(0, np.int32), np.empty(0)
         self._y: AnyArray = np.empty(0, np.int64)
+        self._data: Dataset | None = None
+        self._all = True
         self._rows, self._wide = np.empty(0, np.float32), np.empty(0)
 
     def bind(self, data: Dataset) -> None:
-        """Round the records, each to its own power of two, with an input of one for the bias behind them."""
+        """Take the records. They are rounded now, or, where there are many, when they are drawn."""
+        self._data, self._y = data, targets_of(data)
+        self._all = kept_whole(data)
+        if not self._all:
+            return
         records, features = data.x.shape
         self._x = np.empty((records, features + 1), np.float32)  # whole numbers up to 2^20 are exact in it
         self._unit, self._square = np.empty(records, np.int32), np.empty(records)
-        self._y = targets_of(data)
         for first in range(0, records, _PREPARED):
             part = slice(first, first + _PREPARED)
-            x = np.ones((len(data.y[part]), features + 1))
-            x[:, :-1] = data.x[part]
-            np.clip(x, -(2.0**_LARGE), 2.0**_LARGE, out=x)
-            unit = np.frexp(np.maximum(x.max(axis=1), -x.min(axis=1)))[1] - self._bits
-            x *= np.ldexp(1.0, -unit)[:, None]
-            np.rint(x, out=x)
-            self._x[part], self._unit[part] = x, unit
-            self._square[part] = np.einsum("nd,nd->n", x, x)
+            self._prepare(data.x[part], self._x[part], self._unit[part], self._square[part])
+
+    def _prepare(self, features: Floats, rows: Floats, units: Exponents, squares: Array) -> None:
+        """Round records, each to its own power of two, with an input of one for the bias behind them."""
+        x = np.ones(rows.shape)
+        x[:, :-1] = features
+        np.clip(x, -(2.0**_LARGE), 2.0**_LARGE, out=x)
+        unit = np.frexp(np.maximum(x.max(axis=1), -x.min(axis=1)))[1] - self._bits
+        x *= np.ldexp(1.0, -unit)[:, None]
+        np.rint(x, out=x)
+        rows[:], units[:] = x, unit
+        squares[:] = np.einsum("nd,nd->n", x, x)
 
     def sums(
         self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
@@ -128,9 +137,9 @@ class FixedPoint:
         self, weights: list[_Block], index: Indices, valid: Array, clips: Floats, step: Exponents, out: Floats
     ) -> None:
         """Write into ``out`` sums of at most 4096 shares a row, counted in steps. Records come last everywhere."""
-        inputs, last = self._forward(weights, index)
+        inputs, square, last = self._forward(weights, index)
         deltas = self._backward(weights, inputs, last)
-        squares = [self._square[index], *(_square(block.values) for block in inputs[1:])]
+        squares = [square, *(_square(block.values) for block in inputs[1:])]
         norm = np.zeros(index.shape)
         for block, square, delta in zip(inputs, squares, deltas, strict=True):
             norm += np.ldexp(square * _square(delta.values), 2 * (block.unit + delta.unit))
@@ -142,9 +151,10 @@ class FixedPoint:
             np.trunc(scaled, out=scaled)  # towards zero: the norm does not grow
             np.matmul(block.values, scaled.transpose(0, 2, 1), out=view)
 
-    def _forward(self, weights: list[_Block], index: Indices) -> tuple[list[_Block], _Block]:
-        """The inputs of every layer, and the loss's derivatives by the outputs."""
-        inputs = [_Block(self._gather(index), self._unit[index])]
+    def _forward(self, weights: list[_Block], index: Indices) -> tuple[list[_Block], Array, _Block]:
+        """The inputs of every layer, the first ones' square norms, and the loss's derivatives by the outputs."""
+        first, first_square = self._gather(index)
+        inputs = [first]
         for weight in weights:
             raw = np.matmul(weight.values.transpose(0, 2, 1), inputs[-1].values)
             unit = inputs[-1].unit + weight.unit
@@ -155,7 +165,7 @@ class FixedPoint:
             residual(raw, self._y[index])  # differences and limits of doubles: IEEE 754 defines their last bits
         else:
             softmax_minus_label(raw, self._y[index], self._exp_bits)
-        return inputs, _round(raw, np.zeros_like(unit), 1.0, self._bits)
+        return inputs, first_square, _round(raw, np.zeros_like(unit), 1.0, self._bits)
 
     def _backward(self, weights: list[_Block], inputs: list[_Block], last: _Block) -> list[_Block]:
         """The loss's derivatives by the outputs of every layer."""
@@ -200,17 +210,31 @@ class FixedPoint:
             start = end
         return views
 
-    def _gather(self, index: Indices) -> Array:
-        """The inputs (stack, feature, record) of the records at ``index``; later calls reuse the memory."""
-        width = self._x.shape[1]
+    def _gather(self, index: Indices) -> tuple[_Block, Array]:
+        """The inputs (stack, feature, record) of the records at ``index``, and their square norms.
+
+        Later calls reuse the memory.
+        """
+        width = self._model.features + 1
         if self._rows.size < index.size * width:
             self._rows = np.empty(index.size * width * 5 // 4, np.float32)
             self._wide = np.empty(self._rows.size)
         rows = self._rows[: index.size * width].reshape(index.size, width)
         wide = self._wide[: index.size * width].reshape(*index.shape, width)
-        np.take(self._x, index.ravel(), axis=0, out=rows, mode="clip")
+        unit, square = self._gather_rows(index.ravel(), rows)
         np.copyto(wide, rows.reshape(wide.shape))
-        return wide.transpose(0, 2, 1)
+        return _Block(wide.transpose(0, 2, 1), unit.reshape(index.shape)), square.reshape(index.shape)
+
+    def _gather_rows(self, places: Indices, rows: Floats) -> tuple[Exponents, Array]:
+        """Write the rounded records into ``rows``; their powers of two and their square norms."""
+        if self._all or self._data is None:
+            np.take(self._x, places, axis=0, out=rows, mode="clip")
+            return self._unit[places], self._square[places]
+        unit, square = np.empty(len(places), np.int32), np.empty(len(places))
+        for first in range(0, len(places), _PREPARED):
+            part = slice(first, first + _PREPARED)
+            self._prepare(self._data.x[places[part]], rows[part], unit[part], square[part])
+        return unit, square
 
 
 def _public(layer: Floats, bits: int) -> _Block:

@@ -10,15 +10,17 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from dptune import _memory
 from dptune._typing import AnyArray, Floats, Indices
 from dptune.data import Dataset
-from dptune.regression import RegressionDataset
+from dptune.regression import RegressionDataset, scaled
 from dptune.training._compiled import kernel
 
-__all__ = ["complete_records", "packed_records", "targets_of"]
+__all__ = ["complete_records", "complete_rows", "kept_whole", "packed_records", "targets_of"]
 
 # Records with at most this share of nonzero features are packed: the kernel then leaves the zeros out.
 _SPARSE = 0.35
+_ROWS = 2**12  # that are gathered at once, inside the caches
 # What is computed once for a data set, for as long as that exists.
 _KEPT: WeakKeyDictionary[Dataset, dict[Any, Any]] = WeakKeyDictionary()
 
@@ -26,6 +28,12 @@ _KEPT: WeakKeyDictionary[Dataset, dict[Any, Any]] = WeakKeyDictionary()
 def targets_of(data: Dataset) -> AnyArray:
     """What an engine learns: classes by number, or real targets as shares of their range."""
     return np.ascontiguousarray(data.scaled if isinstance(data, RegressionDataset) else data.y)
+
+
+def kept_whole(data: Dataset) -> bool:
+    """Whether something may be made of all records beforehand. Of a large data set it is made for each batch: the same
+    numbers, without a copy of the records in every worker."""
+    return data.x.nbytes < _memory.MANY
 
 
 def packed_records(data: Dataset, x: Floats, y: Indices) -> Any:
@@ -41,11 +49,24 @@ def complete_records(data: Dataset, dtype: type[np.floating[Any]]) -> Floats:
     both, and the label or scaled target. Made once for a data set."""
     kept = _KEPT.setdefault(data, {})
     if dtype not in kept:
-        x = np.ones((len(data), data.x.shape[1] + 3), dtype)
-        with np.errstate(all="ignore"):  # a record that is too large will be dropped
-            x[:, :-3] = data.x
-            x[:, -2] = np.einsum("nd,nd->n", x[:, :-2], x[:, :-2])
-        x[:, -1] = targets_of(data)
+        x = np.empty((len(data), data.x.shape[1] + 3), dtype)
+        _complete(data.x, targets_of(data), x)
         kept[dtype] = x
     found: Floats = kept[dtype]
     return found
+
+
+def complete_rows(data: Dataset, places: Indices, out: Floats) -> None:
+    """Write into ``out`` what :func:`complete_records` holds at these places."""
+    for first in range(0, len(places), _ROWS):
+        some = places[first : first + _ROWS]
+        targets = scaled(data.y[some], data.target_range) if isinstance(data, RegressionDataset) else data.y[some]
+        _complete(data.x[some], targets, out[first : first + len(some)])
+
+
+def _complete(features: Floats, targets: AnyArray, out: Floats) -> None:
+    with np.errstate(all="ignore"):  # a record that is too large will be dropped
+        out[:, :-3] = features
+        out[:, -3] = 1.0
+        out[:, -2] = np.einsum("nd,nd->n", out[:, :-2], out[:, :-2])
+    out[:, -1] = targets

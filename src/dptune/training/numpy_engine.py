@@ -16,12 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from dptune._places import origin
 from dptune._typing import AnyArray, Floats, Indices
 from dptune.data import flat_rows
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.regression import range_of
 from dptune.training._compiled import kernel
+from dptune.training._compiled_mlp import faster_compiled, in_kernel, suits_kernel
 from dptune.training._fixed_point import FixedPoint
 from dptune.training._layers import (
     activate,
@@ -33,17 +35,17 @@ from dptune.training._layers import (
     square_rows,
     times_slope,
 )
-from dptune.training._prepared import complete_records, packed_records, targets_of
+from dptune.training._prepared import complete_records, complete_rows, kept_whole, packed_records, targets_of
 from dptune.training._shares import VANISHED
 from dptune.training.benchmark_data import Dataset
-from dptune.training.models import Activation, Mlp, Regression
+from dptune.training.models import Mlp, Regression
 
 __all__ = ["NumpyEngine"]
 
 
-_FEW_FEATURES, _FEW_UNITS = 1024, 256
 # How many candidates are computed at once in numpy: networks as many as stay in the caches.
 _NETWORKS, _REGRESSIONS = 4, 16
+_MOST_ROWS = 2**17  # of all candidates, at once
 
 
 class NumpyEngine:
@@ -54,8 +56,8 @@ class NumpyEngine:
         self.dimension = model.dimension
         self.dtype: type[np.floating[Any]] = np.float64 if double else np.float32
         self._derivative = residual if isinstance(model, Regression) else softmax_minus_label
-        possible = kernel is not None and not double and _suits_kernel(model)
-        wanted = _faster_compiled(model) if compiled is None else compiled
+        possible = kernel is not None and not double and suits_kernel(model)
+        wanted = faster_compiled(model) if compiled is None else compiled
         self.compiled = possible and wanted
         self._judged_compiled = kernel is not None and not double and compiled is not False
         self.together = 1 if self.compiled else _NETWORKS if model.hidden else _REGRESSIONS
@@ -68,6 +70,9 @@ class NumpyEngine:
         self._between: list[tuple[Floats, Floats]] = []
         self._zeros = np.zeros(0, self.dtype)
         self._data: Dataset | None = None
+        self._whole: Dataset | None = None  # whose arrays hold the records,
+        self._places: Indices | None = None  # and where in them they are
+        self._gathers = False
         self._loaded = False
         self._views: list[tuple[Floats, list[list[Floats]]]] = []
         self._packed: Any = None
@@ -96,9 +101,9 @@ class NumpyEngine:
     def bind(self, data: Dataset) -> None:
         """Take the records that later calls refer to by index."""
         data = data.flat
-        if data.x.shape[1] != self.model.features:
+        if data.features != self.model.features:
             raise InvalidInput(
-                f"The model takes {self.model.features} features but the data has {data.x.shape[1]}. "
+                f"The model takes {self.model.features} features but the data has {data.features}. "
                 "Build the model with features=data.x.shape[1]."
             )
         if data.classes != self.model.classes:
@@ -109,39 +114,60 @@ class NumpyEngine:
             return
         self._data = data
         self._fixed = None
-        self._y = targets_of(data)
+        self._whole, self._places = origin(data)
+        self._y = targets_of(self._whole)
         self._loaded = False
         if self.dtype is np.float32:  # a secure run needs no copy in double precision
             self._load()
 
     def _load(self) -> None:
-        if self._data is None or self._loaded:
+        if self._whole is None or self._loaded:
             return
         self._loaded = True
+        self._gathers = not kept_whole(self._whole)
         if self.compiled:
             with np.errstate(all="ignore"):  # a feature too large for single precision: that record will be dropped
-                self._x = np.ascontiguousarray(self._data.x, dtype=self.dtype)
-            self._packed = packed_records(self._data, self._x, self._y)
+                self._x = self._whole.x if self._gathers else np.ascontiguousarray(self._whole.x, dtype=self.dtype)
+            self._packed = None if self._gathers else packed_records(self._whole, self._x, self._y)
             self._room = np.empty(kernel.mlp_room(self._widths, self._packed is not None), np.uint8)
-        else:
-            self._x = complete_records(self._data, self.dtype)
+        elif not self._gathers:
+            self._x = complete_records(self._whole, self.dtype)
+
+    def _resolved(self, batches: Sequence[Indices]) -> Sequence[Indices]:
+        """The places of these records in the arrays that hold them."""
+        return batches if self._places is None else [self._places[batch] for batch in batches]
 
     def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
+        batches = self._resolved(batches)
         if self.compiled:
             for flat, batch, clip, total in zip(parameters, batches, clips.tolist(), out, strict=True):
-                places = np.ascontiguousarray(batch, np.int64)
+                records = self._compiled_records(batch)
                 weights = np.ascontiguousarray(flat, np.float32)
-                shape = (self._widths, self._tanh, clip, self._room)
-                kernel.mlp_sum(weights, self._x, self._packed, self._y, places, *shape, total)
+                kernel.mlp_sum(weights, *records, self._widths, self._tanh, clip, self._room, total)
             return
         self._load()
+        sums = self._networks if self.model.hidden else self._regressions
         if not any(len(batch) for batch in batches):
             out.fill(0.0)
-        elif self.model.hidden:
-            self._networks(parameters, batches, clips, out)
+        elif len(batches) > 1 and sum(map(len, batches)) > _MOST_ROWS:  # as large as these, a stack gains nothing
+            for row, batch in enumerate(batches):
+                one = slice(row, row + 1)
+                if len(batch):
+                    sums(parameters[one], [batch], clips[one], out[one])
+                else:
+                    out[one] = 0.0
         else:
-            self._regressions(parameters, batches, clips, out)
+            sums(parameters, batches, clips, out)
+
+    def _compiled_records(self, batch: Indices) -> tuple[Any, ...]:
+        """Features, packed features, labels and places of a batch, for the kernel."""
+        places = np.ascontiguousarray(batch, np.int64)
+        if self._x.dtype == np.float32:
+            return self._x, self._packed, self._y, places
+        with np.errstate(all="ignore"):  # as above
+            rows = self._x[places].astype(np.float32)  # a large data set in double precision has no second copy
+        return rows, None, self._y[places], np.arange(len(places))
 
     def _networks(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Networks: products for each on its own rows, everything else for all rows at once.
@@ -219,9 +245,9 @@ class NumpyEngine:
         """
         if self._fixed is None:
             self._fixed = FixedPoint(self.model)
-            if self._data is not None:
-                self._fixed.bind(self._data)
-        self._fixed.sums(parameters, batches, clips, lattices, out)
+            if self._whole is not None:
+                self._fixed.bind(self._whole)
+        self._fixed.sums(parameters, self._resolved(batches), clips, lattices, out)
         return True
 
     def logits(self, parameters: Floats, x: Floats) -> Floats:
@@ -234,7 +260,7 @@ class NumpyEngine:
             if not self._judged_compiled:
                 return outputs_alone(self._blocks(flat), self.model.nonlinearity, rows)
             outputs = np.empty((len(rows), self.model.classes), np.float32)
-            kernel.mlp_forward(flat, rows, self._widths, *_in_kernel(self.model.nonlinearity), outputs)
+            kernel.mlp_forward(flat, rows, self._widths, *in_kernel(self.model.nonlinearity), outputs)
             return outputs
 
     def _stacked(self, flat: Floats) -> list[list[Floats]]:
@@ -252,9 +278,13 @@ class NumpyEngine:
 
     def _gather(self, index: Indices) -> Floats:
         if len(self._gathered) < index.size:
-            self._gathered = np.empty((index.size + index.size // 4, self._x.shape[1]), self.dtype)
+            self._gathered = np.empty((index.size + index.size // 4, self.model.features + 3), self.dtype)
         rows = self._gathered[: index.size]
-        np.take(self._x, index, axis=0, out=rows, mode="clip")
+        if self._gathers:
+            assert self._whole is not None
+            complete_rows(self._whole, index, rows)
+        else:
+            np.take(self._x, index, axis=0, out=rows, mode="clip")
         return rows
 
     def _hidden_rows(self, count: int) -> list[tuple[Floats, Floats]]:
@@ -269,29 +299,9 @@ class NumpyEngine:
         return [(values[:count], deltas[:count]) for values, deltas in self._between]
 
 
-def _in_kernel(activation: Activation) -> tuple[bool, float, float, float]:
-    """Whether it is relu; else inner, outer and shift of ``tanh(inner z) outer + shift``."""
-    if activation.kind != "tempered_sigmoid":
-        return activation.kind == "relu", 1.0, 1.0, 0.0
-    half = 0.5 * activation.scale
-    return False, 0.5 * activation.temperature, half, half - activation.offset
-
-
 def _other_targets(model: Mlp, data: Dataset) -> str:
     """What is said of records whose targets are of another kind or number than the model's."""
     if model.classes == 1 or data.classes == 1:
         own, given = ("real numbers" if one.classes == 1 else "classes" for one in (model, data))
         return f"The model predicts {own} but the targets of the data are {given}. Use Mlp or Regression."
     return f"The model has {model.classes} classes but the data has {data.classes}."
-
-
-def _suits_kernel(model: Mlp) -> bool:
-    """Small networks are faster in one compiled pass; large ones leave the work to the matrix library."""
-    small = model.features <= _FEW_FEATURES and all(width <= _FEW_UNITS for width in model.hidden)
-    known = model.nonlinearity.kind in {"relu", "tanh"}
-    return small and known and 1 < model.classes <= 16 and len(model.hidden) < 8
-
-
-def _faster_compiled(model: Mlp) -> bool:
-    """A stack of regressions with a few outputs leaves most lanes of the kernel empty."""
-    return bool(model.hidden) or model.classes > 4
