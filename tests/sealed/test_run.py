@@ -28,7 +28,7 @@ from dptune.ledgers import Ledger
 from dptune.methods.plan import Plan
 from dptune.methods.stored import plan_from_json
 from dptune.sealed import Release, Vault, load_release, read_vault, resume, run
-from dptune.sealed._amounts import at_most
+from dptune.sealed.amounts import at_most
 from dptune.sealed.run import job_of
 
 ONE = Inline()  # processes where they matter: starting one takes longer than all the rest

@@ -23,7 +23,7 @@ from dptune.errors import InvalidInput
 from dptune.executors import Processes
 from dptune.ledgers import Ledger, Receipt
 from dptune.sealed import Release, run
-from dptune.sealed._amounts import at_least, at_most
+from dptune.sealed.amounts import at_least, at_most
 from dptune.sealed.annex import PROOFS
 from dptune.sealed.content import Statement, statement_from_json
 from dptune.sealed.page_one import _counts_records

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from dptune._version import __version__
-from dptune.sealed._amounts import at_least, at_most
+from dptune.sealed.amounts import at_least, at_most
 from dptune.sealed.content import Row
 from dptune.sealed.statement import RANDOMNESS, Facts
 

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from dptune.accounting.attackers import Attackers, of_a_hundred
-from dptune.sealed._amounts import at_most
+from dptune.sealed.amounts import at_most
 from dptune.sealed.content import Answer
 from dptune.sealed.statement import RAISED, Facts
 

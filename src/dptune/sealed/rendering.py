@@ -10,13 +10,11 @@ import html
 import re
 from collections.abc import Iterable
 
-from dptune.sealed._amounts import at_most
 from dptune.sealed.content import Answer, Row, Statement
 
 __all__ = [
     "STYLE",
     "annex_html",
-    "epsilon_text",
     "questions_html",
     "statement_body",
     "statement_html",
@@ -32,7 +30,7 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e8eaed; --dim: #a9b0ba; --paper: #15171b; --line: #3a3f47;
   --soft: #1f2329; --accent: #7ab7ff; --warn: #ffb4a8; --warn-soft: #3b1a16; --good: #7fd49b; --other: #f0a860; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 52rem; padding: 1.25rem; color: var(--ink); background: var(--paper);
+body { margin: 0 auto; max-width: 52rem; overflow-wrap: anywhere; padding: 1.25rem; color: var(--ink); background: var(--paper);
   font: 1rem/1.55 system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 h1 { font-size: 1.6rem; line-height: 1.25; overflow-wrap: anywhere; }
 h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; border-top: 1px solid var(--line); padding-top: 1rem; }
@@ -41,6 +39,7 @@ p, ul { margin: .3rem 0; }
 ul { padding-left: 1.3rem; }
 a { color: var(--accent); }
 a:focus-visible, pre:focus-visible, [tabindex]:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+code { overflow-wrap: anywhere; }
 code, pre { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: .88em; }
 pre { background: var(--soft); border: 1px solid var(--line); padding: .6rem; white-space: pre-wrap;
   overflow-wrap: anywhere; }
@@ -60,11 +59,6 @@ dd { margin: 0 0 0 1rem; }
   .annex { break-before: page; } h2, h3 { break-after: avoid; } tr, li { break-inside: avoid; }
   a { text-decoration: none; } }
 """
-
-
-def epsilon_text(value: float | None) -> str:
-    """How an epsilon is printed wherever it is stated: four places, rounded up."""
-    return at_most(value)
 
 
 def _md(text: str) -> str:

@@ -17,10 +17,32 @@ def _shown(value: float | None, rounding: str) -> str:
 
 
 def at_most(value: float | None) -> str:
-    """An upper bound with four places, rounded up."""
+    """An upper bound with four places, rounded up.
+
+    Args:
+        value: the bound; None or infinite where there is none.
+
+    Returns:
+        A number as text, or that none can be stated.
+
+    Example:
+        >>> at_most(1.00001), at_most(None)
+        ('1.0001', 'none can be stated')
+    """
     return _shown(value, ROUND_CEILING)
 
 
 def at_least(value: float | None) -> str:
-    """A lower bound with four places, rounded down."""
+    """A lower bound with four places, rounded down.
+
+    Args:
+        value: the bound; None or infinite where there is none.
+
+    Returns:
+        A number as text, or that none can be stated.
+
+    Example:
+        >>> at_least(1.00009)
+        '1.0000'
+    """
     return _shown(value, ROUND_FLOOR)
