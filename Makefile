@@ -51,7 +51,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt $(KERNELS)
-	$(PIP) -e .
+	$(PIP) -e . "jinja2>=3.1"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from dptune.ledgers import Ledger
     from dptune.methods import Adaptive, Budget, NoisyBest, PrivateValidation, RandomStopping, Subset, Threshold, Vote
     from dptune.planner import tune
+    from dptune.report import report
     from dptune.sealed import Release, load_release
     from dptune.sealed.run import resume, run
     from dptune.spaces import Choice, Float, Int, Space
@@ -101,6 +102,7 @@ __all__ = [
     "mixture",
     "parallel",
     "replaced",
+    "report",
     "resume",
     "run",
     "select",
@@ -163,6 +165,7 @@ _NAMES = {
         "Vote",
     ),
     "dptune.planner": ("tune",),
+    "dptune.report": ("report",),
     "dptune.sealed": (
         "Release",
         "load_release",

@@ -123,6 +123,6 @@ def test_attacks_are_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) ->
     options = ["--base", "gdp:0.5", "--runs", "geometric:5", "--delta", "1e-5"]
     plain = _price(capsys, *options)
     found = _price(capsys, *options, "--attacks")
-    assert set(found) - set(plain) == {"attack", "advantage", "mu"}
+    assert set(found) - set(plain) == {"attack", "advantage", "even_guess", "mu"}
     assert main(["price", *options, "--attacks"]) == 0
     assert "an attacker who wrongly accuses 1 in 100 outsiders finds at most" in capsys.readouterr().out

@@ -126,7 +126,8 @@ def test_a_release_signed_by_somebody_else_is_refused(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "label"), [("statement.md", "statement text"), ("plan.json", "plan"), (None, "model")]
+    ("file", "label"),
+    [("statement.md", "statement text"), ("statement.html", "statement page"), ("plan.json", "plan"), (None, "model")],
 )
 def test_files_beside_the_release_are_compared(home: Path, file: str | None, label: str) -> None:
     folder = home / "run" / "release"

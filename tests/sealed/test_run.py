@@ -28,6 +28,7 @@ from dptune.ledgers import Ledger
 from dptune.methods.plan import Plan
 from dptune.methods.stored import plan_from_json
 from dptune.sealed import Release, Vault, load_release, read_vault, resume, run
+from dptune.sealed.amounts import at_most
 from dptune.sealed.run import job_of
 
 ONE = Inline()  # processes where they matter: starting one takes longer than all the rest
@@ -71,7 +72,7 @@ def test_a_run_releases_the_winner_and_its_true_statement(tmp_path: Path, ledger
         head.head,
         "one patient",
         "adding or removing one patient",
-        f"{release.epsilon:.4f}",
+        at_most(release.epsilon),
         "1e-05",
         "Lower certificate",
         "docs/theorems/select.md",
@@ -207,6 +208,9 @@ def test_if_all_fail_the_public_default_is_released_as_if_nothing_had_run(tmp_pa
     drop = {"released", "ledger", "seal"}  # the signature is of each run's own key
     strip = [{k: v for k, v in r.details.items() if k not in drop} for r in (failed, nothing)]
     strip[0]["noise_multiplier"] = strip[1]["noise_multiplier"]
+    for one in strip:  # the time and the ledger's state are each run's own
+        rows = [row for row in one["statement"]["figures"] if row["name"] not in ("Ledger", "Public time of release")]
+        one["statement"] = {**one["statement"], "figures": rows}
     assert strip[0] == strip[1]
 
 
@@ -255,7 +259,7 @@ def test_a_rehearsal_is_repeatable_watermarked_and_free(tmp_path: Path, ledger: 
     assert (one.model["total"] == two.model["total"]).all()
     assert one.details["watermark"] == "NO GUARANTEE"
     assert one.details["guarantee"] is False
-    assert one.statement.splitlines()[2].startswith("**NO GUARANTEE")
+    assert one.statement.splitlines()[0].startswith("**NO GUARANTEE")
     assert one.details["replay"] == "exact"
     assert ledger.head == head
 

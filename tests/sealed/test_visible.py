@@ -29,7 +29,10 @@ NAMES = [
     ".",
     "run",
     *(f"run/vault{name}" for name in ("", "/inside", "/inside/run.db", "/inside/secret", "/inside/models/0.model")),
-    *(f"run/release{name}" for name in ("", "/release.json", "/statement.md", "/plan.json", "/model.npz")),
+    *(
+        f"run/release{name}"
+        for name in ("", "/release.json", "/statement.md", "/statement.html", "/plan.json", "/model.npz")
+    ),
     *(f"run/run.ledger{end}" for end in ("", "-wal", "-shm", ".key")),
 ]
 FIELDS = [

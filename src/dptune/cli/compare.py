@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dptune.accounting import DpSgd
 from dptune.accounting.runs import parse_runs
+from dptune.cli._figure import write_figure
 from dptune.cli._output import number, print_json, print_rows
 from dptune.errors import InvalidInput
 from dptune.methods import Budget
 from dptune.planner import Compared
 from dptune.planner import compare as compare_methods
+from dptune.report.figures import Bar, bars
+from dptune.report.svg import Picture
 from dptune.spaces import Candidates
 
 __all__ = ["compare"]
@@ -47,6 +52,7 @@ def compare(
     votes: Annotated[int, typer.Option(help="Votes of a client.")] = 5,
     share: Annotated[float, typer.Option(help="Share of epsilon for choosing by shards or votes.")] = 0.1,
     *,
+    figure: Annotated[Path | None, typer.Option(help="Also draw the noise of every method, as an SVG file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Show, at one budget, what each method needs and how likely it is to try or choose one of the best 5 %."""
@@ -69,6 +75,8 @@ def compare(
         votes=votes,
         share=share,
     )
+    if figure is not None:
+        write_figure(figure, _picture(rows, epsilon, delta))
     if as_json:
         print_json({"epsilon": epsilon, "delta": delta, "methods": [asdict(row) for row in rows]})
         return
@@ -80,6 +88,13 @@ def compare(
         "number.\nmodel: the chance holds if utilities are uniform on (0, 1) and a client's score deviates by 0.2 "
         "(400 simulated spaces).\nHow well a configuration does also depends on the noise: less is better."
     )
+
+
+def _picture(rows: Sequence[Compared], epsilon: float, delta: float) -> Picture:
+    """The noise that every method needs at one budget: the shorter the bar, the better for the model."""
+    known = [(row.name, row.noise) for row in rows if row.noise is not None]
+    drawn = [Bar(name, noise, "fa", said=f"{noise:.4f}") for name, noise in sorted(known, key=lambda one: one[1])]
+    return bars("compare", f"Noise of a training at ({epsilon:g}, {delta:g}), by method", drawn, "noise multipliers")
 
 
 def _cells(row: Compared) -> list[str]:

@@ -11,6 +11,8 @@ import typer
 from dptune.cli._job import Job, load_data
 from dptune.cli._output import print_json
 from dptune.cli.tune import exit_code, run_job, show
+from dptune.errors import InvalidInput
+from dptune.report import report
 from dptune.training import TrainedModel
 
 __all__ = ["demo"]
@@ -41,6 +43,17 @@ def demo(
     code = show(release, as_json=False)
     if accuracy is not None:
         print(f"accuracy of the released model on the public test records: {accuracy:.3f}")
-    print(f"the whole cost {release.epsilon:.3f} of epsilon 3: tuning, choice and training. The statement:\n")
-    print(release.statement)
+    print(
+        f"the whole cost {release.epsilon:.3f} of epsilon 3: tuning, choice and training. Page one of the statement:\n"
+    )
+    print(release.statement.partition("## Technical annex")[0].rstrip())
+    print(f"\n{_page(folder)}")
     return code
+
+
+def _page(folder: Path) -> str:
+    """Where the page of the run is; without the extra that pages need, where its statement is."""
+    try:
+        return f"The page of this run: {report(folder)}"
+    except InvalidInput as error:
+        return f"{error} The statement alone: {folder / 'release' / 'statement.html'}"

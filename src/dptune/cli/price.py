@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dptune.accounting.known_threshold import liu_talwar_threshold
-from dptune.accounting.literature import published
+from dptune.accounting.literature import Bound, published
 from dptune.accounting.runs import parse_runs
 from dptune.cli._expressions import parse_base, parse_density, pipeline
 from dptune.cli._output import number, print_json, print_rows
@@ -42,10 +42,13 @@ def price(
     attacks: Annotated[
         bool, typer.Option("--attacks", help="Also what attackers can reach: power at 1 in 100, and mu.")
     ] = False,
+    figure: Annotated[Path | None, typer.Option(help="Also draw the bounds side by side, as an SVG file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Price a tuning plan: one run, the whole, a certificate from below, and the literature."""
     if plan is not None:
+        if figure is not None:
+            raise InvalidInput("A picture of a stored plan is part of its page: see 'dptune report RUN'.")
         _price_plan(plan, as_json, attacks)
         return
     if base is None or runs is None or delta is None:
@@ -58,17 +61,16 @@ def price(
     base_epsilon = mechanism.epsilon(delta)
     if threshold:
         pure = liu_talwar_threshold(mechanism, law)
+        bounds: dict[str, Bound] = {}
         literature = {"liu_talwar_known_threshold": pure if subset is None and pure < math.inf else None}
     else:
+        box = None if density is None else box
         bounds = published(
-            mechanism,
-            law,
-            delta,
-            density=None if density is None else box,
-            subset=subset,
-            variant=None if subset is None else variant,
+            mechanism, law, delta, density=box, subset=subset, variant=None if subset is None else variant
         )
         literature = {name: bound.epsilon for name, bound in bounds.items()}
+    if figure is not None:
+        _draw(figure, bounds, base_epsilon, epsilon, lower, delta)
     if as_json:
         figures = {"base_epsilon": base_epsilon, "epsilon": epsilon, "epsilon_lower": lower, "delta": delta}
         print_json({**figures, "literature": literature, **(readings(total) if attacks else {})})
@@ -77,6 +79,19 @@ def price(
     _show(title, base_epsilon, epsilon, lower, literature)
     if attacks:
         print(in_words(total))
+
+
+def _draw(figure: Path, bounds: dict[str, Bound], one_run: float, epsilon: float, lower: float, delta: float) -> None:
+    """The table for people as a picture."""
+    from dptune.cli._figure import write_figure  # noqa: PLC0415 - nobody else waits for pictures
+    from dptune.report.figures import Bar, bars  # noqa: PLC0415 - the same
+    from dptune.report.literature import bars_of_bounds  # noqa: PLC0415 - the same
+
+    rows = [*bars_of_bounds(bounds), Bar("dptune, proven", epsilon, "fa")]
+    if lower > 0:
+        rows.append(Bar("certificate from below", lower, "fc", lower=True))
+    rows.append(Bar("one run, untuned", one_run, "fd"))
+    write_figure(figure, bars("price", f"Epsilon at delta {delta:g}, by whom you ask", rows))
 
 
 def _show(title: str, one_run: float, epsilon: float, lower: float, literature: dict[str, float | None]) -> None:

@@ -327,6 +327,17 @@ class Ledger:
             found = _find_charge(chain, charge)
         return None if found is None else receipt_of(found)
 
+    def spent_with(self, charge: str) -> float | None:
+        """An epsilon that covers a charge and all before it, at the data set's delta of that time.
+
+        Args:
+            charge: its name.
+
+        Returns:
+            What its entry says, which nothing later changes; None if there is no such charge, or nothing finite.
+        """
+        return next((one.total for one in self.charges() if one.charge == charge), None)
+
     def terms(self, dataset: str, entry: int | None = None) -> tuple[tuple[float, float], str]:
         """A data set's budget and its unit of privacy.
 

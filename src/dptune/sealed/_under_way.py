@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dptune._files import plain, private_folder, write_durable
+from dptune.accounting.attackers import Attackers, attackers
 from dptune.errors import Corrupt, DptuneError, InvalidInput, Stopped
 from dptune.executors.base import Executor, Session, Task, TriesTrials, Work
 from dptune.ledgers import Ledger, Receipt
@@ -247,7 +248,15 @@ class UnderWay:
             seconds=self.vault.seconds() if receipt is None else None,
             encoder=terms.encoder,
             units=self._units,
+            attackers=_attackers(plan),
+            spent=self._spent(receipt),
         )
+
+    def _spent(self, receipt: Receipt | None) -> float | None:
+        """What the ledger says of all charges up to this one; the same whenever the run is continued."""
+        if receipt is None or self.terms.ledger is None:
+            return None
+        return Ledger(self.terms.ledger).spent_with(receipt.charge)
 
     def _close(self, release: Release) -> Release:
         """The release is out: let no folder tell when that was, then destroy the secret.
@@ -261,6 +270,16 @@ class UnderWay:
             self.vault.remember(state="released")
         self.vault.destroy()
         return release
+
+
+def _attackers(plan: Plan) -> Attackers | None:
+    """What anybody can learn, from the plan alone; None where nothing is known. It must not stop a charged run."""
+    if not plan.guaranteed:
+        return None
+    try:
+        return attackers(plan.cost)
+    except (ArithmeticError, ValueError, IndexError):
+        return None
 
 
 def _lower(plan: Plan) -> float | None:

@@ -32,7 +32,7 @@ class DeclaredUnits:
     @property
     def phrase(self) -> str:
         """What a statement says a unit is."""
-        column = repr(self.column).replace("|", "\\|")  # it stands in a table
+        column = repr(self.column)
         key = "under the same key" if self.column is None else f"with the same value in the column {column}"
         return f"one {self.unit}: all rows {key}, of which at most {self.unit_rows} take part"
 

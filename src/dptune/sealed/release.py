@@ -24,7 +24,9 @@ from dptune.errors import Corrupt, InvalidInput
 from dptune.executors.models import KINDS, kind_of, open_model
 from dptune.sealed._binding import file_digest, plan_file, seal_release
 from dptune.sealed._signature import Signer
-from dptune.sealed.statement import Facts, statement_markdown
+from dptune.sealed.rendering import statement_html, statement_markdown
+from dptune.sealed.statement import Facts
+from dptune.sealed.stating import release_details, state
 from dptune.tables import Encoder
 
 __all__ = [
@@ -205,8 +207,13 @@ def build_release(folder: Path, facts: Facts, model: bytes | None, signer: Signe
         # The model is not opened here: it was made by a worker.
         name, content = (None, b"") if model is None else (f"model.{kind_of(model)}", model)
         facts = replace(facts, model=name)
-        details = facts.describe()
-        contents = {"statement.md": plain(statement_markdown(facts)).encode(), "plan.json": plan_file(facts.plan)}
+        statement = state(facts)
+        details = release_details(facts, statement)
+        contents = {
+            "statement.md": plain(statement_markdown(statement)).encode(),
+            "statement.html": plain(statement_html(statement)).encode(),
+            "plan.json": plan_file(facts.plan),
+        }
         if name is not None:
             details["model_sha256"] = file_digest(content)
             contents[name] = content

@@ -21,7 +21,7 @@ from dptune.sealed._binding import digest_of, file_digest, sealed_by
 
 __all__ = ["Comparison", "compare_release"]
 
-_FILES = {"statement.md": "statement text", "plan.json": "plan"}
+_FILES = {"statement.md": "statement text", "statement.html": "statement page", "plan.json": "plan"}
 _FIELDS = {"params": "parameters", "model_sha256": "model hash"}
 _UNSIGNED = "the charge was made by an older version, which signed nothing"
 
@@ -73,7 +73,8 @@ def compare_release(entries: Sequence[Entry], path: Path) -> Comparison:
 
     Args:
         entries: those of a ledger that passed :meth:`~dptune.sealed.Ledger.verify`.
-        path: the ``release.json``; ``statement.md``, ``plan.json`` and the model are looked for beside it.
+        path: the ``release.json``; ``statement.md``, ``statement.html``, ``plan.json`` and the model are looked for
+            beside it.
 
     Returns:
         What was compared and agrees, and what could not be compared.

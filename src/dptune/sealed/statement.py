@@ -1,36 +1,33 @@
-"""The privacy statement: what was released, what it costs, and under which assumptions, for people and for machines.
+"""Everything public about a run that is released: what statements, ``release.json`` and pages are made from.
 
-Written from the plan, the ledger's receipt and what the user declared, all of it public; nothing here may come from
-the vault (no score, no count, no duration). ``docs/statement.md`` explains every line to a data-protection officer.
+Gathered from the plan, the ledger's receipt and what the user declared; nothing here may come from the vault (no
+score, no count, no duration). The words for people are in ``page_one.py`` and ``annex.py``.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from typing import Any
 
+from dptune._version import __version__
 from dptune.accounting import Neighbours
+from dptune.accounting.attackers import Attackers
 from dptune.ledgers import Receipt
 from dptune.methods.plan import Plan
 from dptune.sealed._units import DeclaredUnits
 from dptune.tables import Encoder, NumberTarget
 
-__all__ = ["RAISED", "WATERMARK", "Facts", "chance_of_no_model", "no_model", "statement_markdown"]
+__all__ = ["FILES", "RAISED", "RANDOMNESS", "SCHEMA", "WATERMARK", "Facts", "chance_of_no_model", "no_model"]
 
 WATERMARK = "NO GUARANTEE"
+SCHEMA = {"name": "dptune release", "version": 1}
+FILES = ("release.json", "statement.md", "statement.html", "plan.json")
 
-_RANDOMNESS = {
+RANDOMNESS = {
     "sealed": "32 bytes from the operating system, expanded by keyed BLAKE2b (one independent stream for each purpose; "
     "numerical noise by Philox, 10 rounds, under a secret 128-bit key). The bytes were destroyed at release.",
     "rehearsal": "a fixed seed that anybody can repeat.",
-}
-_RULES = {
-    "fixed": "exact composition (privacy loss distributions) of charges fixed before the first release",
-    "renyi": "a Renyi filter, which also holds for charges chosen after seeing earlier releases",
-    "odometer": "a Renyi odometer: the budget was raised after earlier releases (see below)",
-    "none": "none: a rehearsal is not charged",
 }
 RAISED = (
     "The budget of the data set was raised after earlier releases, so it was not fixed in advance. For all releases "
@@ -39,15 +36,6 @@ RAISED = (
     "epsilon of its budget (docs/theorems/filter.md). This assumes that the raise was decided by releases and public "
     "things alone. The guarantee of this release by itself is not changed by it."
 )
-_REPLAYS = {
-    "exact": "yes, checked in a rehearsal",
-    "inexact": "NO: a rehearsal gave two different results from the same generator, so a trial that was cut off is "
-    "trained "
-    "again with fresh noise. The guarantee then also assumes that interruptions do not depend on the data.",
-    "unknown": "not checked. If it does not, a trial that was cut off is trained again with fresh noise, and the "
-    "guarantee "
-    "also assumes that interruptions do not depend on the data.",
-}
 ALWAYS = (
     "The trainer's declared cost covers everything that it returns, its score included, and whether it fails.",
     "Nothing but the files of the release leaves: the vault, its timing and its size stay with the curator.",
@@ -77,6 +65,8 @@ class Facts:
     seconds: tuple[float, int] | None = None  # of one training, and how many shared a worker; in a rehearsal alone
     encoder: dict[str, Any] | None = None  # how rows of a table become features
     units: DeclaredUnits | None = None  # what a record is, where it is a unit of several rows
+    attackers: Attackers | None = None  # what anybody can learn; None without a guarantee
+    spent: float | None = None  # an epsilon that covers every charge to the data set up to this one
 
     @property
     def neighbours(self) -> Neighbours:
@@ -102,16 +92,25 @@ class Facts:
         return {"column": target.name, "classes": list(target.classes)}
 
     @property
+    def word(self) -> str:
+        """What one that is protected is called, throughout: the custodian's word, or a client."""
+        return self.neighbours.what if self.neighbours.what == "client" else self.unit
+
+    @property
     def mode(self) -> str:
         return "rehearsal" if self.receipt is None else "sealed"
 
     def describe(self) -> dict[str, Any]:
-        """The content of ``release.json``."""
+        """What ``release.json`` holds beside the statement."""
         guaranteed = self.receipt is not None
         measured = {}
         if not guaranteed and self.seconds is not None:
             measured = {"seconds_per_training": self.seconds[0], "trained_together": self.seconds[1]}
         return {
+            "schema": SCHEMA,
+            "dptune": __version__,
+            "readings": None if self.attackers is None else self.attackers.describe(),
+            "dataset_spent": self.spent,
             **measured,
             **({} if self.encoder is None else {"encoder": self.encoder, "predicts": self.target}),
             **({} if self.units is None else {"unit_rows": self.units.unit_rows, "unit_column": self.units.column}),
@@ -130,7 +129,7 @@ class Facts:
             "theorem": self.plan.theorem,
             "assumptions": list(self.assumptions),
             "replay": self.replay,
-            "randomness": _RANDOMNESS[self.mode],
+            "randomness": RANDOMNESS[self.mode],
             "noise_multiplier": self.plan.noise_multiplier,
             "budget": {"epsilon": self.plan.budget.epsilon, "delta": self.plan.budget.delta},
             "dataset_budget": None if self.budget is None else {"epsilon": self.budget[0], "delta": self.budget[1]},
@@ -148,7 +147,7 @@ class Facts:
             "released": self.released,
             "release_at": self.release_at,
             "late": self.late,
-            "files": ["release.json", "statement.md", "plan.json", *([self.model] if self.model else [])],
+            "files": [*FILES, *([self.model] if self.model else [])],
         }
 
 
@@ -179,108 +178,3 @@ def no_model(chance: float | None, charged: bool) -> str:
         f"NO MODEL was released: the parameters are the public default, or their final training failed.{paid} {likely}"
         "; rehearse the job on public or synthetic data, which shows every error."
     )
-
-
-def _predicts(facts: Facts) -> list[str]:
-    """What the model says of a record."""
-    target = facts.target
-    if target is None:
-        return []
-    name = f"`{str(target['column']).replace('|', ' ')}`"
-    if "range" in target:
-        low, high = target["range"]
-        return [f"| Predicts | the number {name}, within its declared range [{low:g}, {high:g}] |"]
-    return [f"| Predicts | the class {name}, one of {len(target['classes'])} declared ones |"]
-
-
-def _model_line(facts: Facts) -> str:
-    if facts.model is None:
-        return "* no model (there was no training, or all failed)"
-    if facts.model.endswith(".pickle"):
-        return (
-            f"* the model trained with it: `{facts.model}`. This is a PICKLE, which the run was asked for by name: "
-            "opening it runs code. Open it only if you trust whoever made this release"
-        )
-    return f"* the model trained with it: `{facts.model}`, which is data: opening it runs no code"
-
-
-def _amount(value: float | None) -> str:
-    return "none can be stated" if value is None or not math.isfinite(value) else f"{value:.4f}"
-
-
-def _time_of_release(facts: Facts) -> str:
-    """What may be said of the time: that a public one was kept, or that there is none that is covered."""
-    if facts.release_at is None:
-        return (
-            f"| Public time of release | none was fixed: when this release appeared is not covered by the guarantee; "
-            f"its files carry {facts.released}, the time of the charge |"
-            if facts.receipt is not None
-            else f"| Public time of release | {facts.released} |"
-        )
-    if facts.late:
-        return (
-            f"| Public time of release | LATE: {facts.release_at} was fixed, and this release appeared after it. When "
-            f"it appeared is not covered by the guarantee; its files carry {facts.released} |"
-        )
-    return f"| Public time of release | {facts.release_at}, fixed before the run began, and kept |"
-
-
-def statement_markdown(facts: Facts) -> str:
-    """The same for people."""
-    plan, receipt = facts.plan, facts.receipt
-    sealed = receipt is not None
-    lines = [f"# Privacy statement: {facts.dataset}", ""]
-    if facts.model is None:
-        lines = [f"**{no_model(chance_of_no_model(plan), sealed)}**", "", *lines]
-    if not sealed:
-        lines += [
-            f"**{WATERMARK}. This is a rehearsal on {facts.data_is} data with a fixed seed; nothing below protects "
-            f"anybody.**",
-            "",
-        ]
-    lines += [
-        f"Everything in this release together is **({_amount(facts.epsilon)}, {plan.budget.delta:g})-differentially "
-        f"private**: "
-        "the tuning, the choice of the configuration and the training of the released model."
-        if sealed
-        else f"A sealed run of the same plan would state epsilon {_amount(facts.epsilon)} at delta "
-        f"{plan.budget.delta:g}.",
-        "",
-        "| | |",
-        "|---|---|",
-        f"| Data set | {facts.dataset} |",
-        *_predicts(facts),
-        f"| Unit of privacy | {f'one {facts.unit}' if facts.units is None else facts.units.phrase} |",
-        f"| Neighbouring data sets | differ by {facts.neighbours.phrase(facts.unit, 'gerund')} |",
-        f"| Epsilon, delta | {_amount(facts.epsilon)}, {plan.budget.delta:g} |",
-        f"| Lower certificate | {_amount(facts.epsilon_lower)} (a mechanism that this account admits really costs "
-        f"that much) |",
-        f"| Method | {plan.method} |",
-        f"| Theorem | {plan.theorem} |",
-        f"| Noise multiplier of a training | "
-        f"{'varies' if plan.noise_multiplier is None else f'{plan.noise_multiplier:.4f}'} |",
-        f"| Randomness | {_RANDOMNESS[facts.mode]} |",
-        f"| Rule of admission | {_RULES['none' if receipt is None else receipt.rule]} |",
-    ]
-    if facts.budget is not None:
-        raised = ", raised after earlier releases" if receipt is not None and receipt.rule == "odometer" else ""
-        lines.append(f"| Budget of the data set | epsilon {facts.budget[0]:g}, delta {facts.budget[1]:g}{raised} |")
-    if receipt is not None:
-        lines.append(f"| Ledger | entry {receipt.number}, head `{receipt.head}` |")
-    lines += [
-        _time_of_release(facts),
-        "",
-        "## What was released",
-        "",
-        f"* the configuration: `{json.dumps(facts.params, sort_keys=True)}`",
-        _model_line(facts),
-        "* the plan (`plan.json`), which was made before any record was read, and this statement",
-        "",
-        "Not released: scores, the number of trainings, failures, timings, other models.",
-        "",
-        "## What this rests on",
-        "",
-    ]
-    lines += [f"* {sentence}" for sentence in facts.assumptions]
-    lines += [f"* The trainer draws its randomness from the generator it is given alone: {_REPLAYS[facts.replay]}", ""]
-    return "\n".join(lines)

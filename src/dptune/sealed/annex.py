@@ -1,0 +1,244 @@
+"""Page two of a statement: figures for specialists, every assumption, the proofs by name, and the glossary.
+
+The glossary travels with the release: it explains each word that a statement uses and that not everybody knows.
+"""
+
+from __future__ import annotations
+
+import json
+
+from dptune._version import __version__
+from dptune.sealed.amounts import at_least, at_most
+from dptune.sealed.content import Row
+from dptune.sealed.statement import RANDOMNESS, Facts
+
+__all__ = ["PROOFS", "figures", "glossary", "proofs", "released", "rests_on"]
+
+PROOFS = {
+    "docs/theorems/adaptive.md": "Adaptive sampling (DP-HyPO)",
+    "docs/theorems/compose.md": "Composition",
+    "docs/theorems/disjoint.md": "Tuning on a part, training on the rest",
+    "docs/theorems/filter.md": "Budgets over time: the ledger's filter",
+    "docs/theorems/line.md": "Candidates under a line",
+    "docs/theorems/mixture.md": "Public mixtures",
+    "docs/theorems/readings.md": "Readings of a cost: power, advantage, Bayes risk, mu",
+    "docs/theorems/relations.md": "Neighbouring relations",
+    "docs/theorems/select.md": "Random stopping: the tight bound",
+    "docs/theorems/shards.md": "Low-sensitivity utilities over shards",
+    "docs/theorems/subsample.md": "Poisson subsampling",
+    "docs/theorems/voting.md": "Noisy votes (DP-Hype)",
+}
+"""The title of each page that a statement may name."""
+
+_RULES = {
+    "fixed": "exact composition (privacy loss distributions) of charges fixed before the first release",
+    "renyi": "a Renyi filter, which also holds for charges chosen after seeing earlier releases",
+    "odometer": "a Renyi odometer: the budget was raised after earlier releases (see below)",
+    "none": "none: a rehearsal is not charged",
+}
+_REPLAYS = {
+    "exact": "yes, checked in a rehearsal",
+    "inexact": "NO: a rehearsal gave two different results from the same generator, so a trial that was cut off is "
+    "trained again with fresh noise. The guarantee then also assumes that interruptions do not depend on the data.",
+    "unknown": "not checked. If it does not, a trial that was cut off is trained again with fresh noise, and the "
+    "guarantee also assumes that interruptions do not depend on the data.",
+}
+
+
+def figures(facts: Facts) -> tuple[Row, ...]:
+    """The technical figures of a run.
+
+    Args:
+        facts: all that is public about it.
+
+    Returns:
+        One row for each.
+    """
+    plan, delta = facts.plan, facts.plan.budget.delta
+    noise = "varies" if plan.noise_multiplier is None else f"{plan.noise_multiplier:.4f}"
+    rows = [
+        Row("Guarantee", _guarantee(facts)),
+        Row("Data set", facts.dataset),
+        *_predicts(facts),
+        Row("Unit of privacy", f"one {facts.unit}" if facts.units is None else facts.units.phrase),
+        Row("Neighbouring data sets", f"differ by {facts.neighbours.phrase(facts.unit, 'gerund')}"),
+        Row("Epsilon, delta", f"{at_most(facts.epsilon)}, {delta:g}"),
+        Row(
+            "Lower certificate",
+            f"{at_least(facts.epsilon_lower)} (no account of this plan could come to less: some training that fits its "
+            "description really costs that much)",
+        ),
+        *_attacker_rows(facts),
+        Row("Method", plan.method),
+        Row("Theorem", plan.theorem),
+        Row("Noise multiplier of a training", noise),
+        Row("Randomness", RANDOMNESS[facts.mode]),
+        *_ledger_rows(facts),
+        Row("Public time of release", _time_of_release(facts)),
+        Row("Program", f"dptune {__version__}"),
+    ]
+    return tuple(rows)
+
+
+def _predicts(facts: Facts) -> tuple[Row, ...]:
+    """What the model says of a record."""
+    target = facts.target
+    if target is None:
+        return ()
+    if "range" in target:
+        low, high = target["range"]
+        return (Row("Predicts", f"the number {target['column']}, within its declared range [{low:g}, {high:g}]"),)
+    return (Row("Predicts", f"the class {target['column']}, one of {len(target['classes'])} declared ones"),)
+
+
+def _guarantee(facts: Facts) -> str:
+    delta = facts.plan.budget.delta
+    if facts.receipt is None:
+        return f"none. A sealed run of the same plan would state epsilon {at_most(facts.epsilon)} at delta {delta:g}."
+    return (
+        f"everything in this release together is ({at_most(facts.epsilon)}, {delta:g})-differentially private: the "
+        "tuning, the choice of the configuration and the training of the released model"
+    )
+
+
+def _attacker_rows(facts: Facts) -> tuple[Row, ...]:
+    found = facts.attackers
+    if found is None:
+        return ()
+    rate = f"{found.false_positive_rate:g}"
+    return (
+        Row("Power of any attack", f"at most {at_most(found.power)} at a false positive rate of {rate}"),
+        Row("Advantage of any attack", f"at most {at_most(found.advantage)}"),
+        Row("Gaussian reading", f"mu {at_most(found.mu)} up to a slack of {found.slack:g}"),
+    )
+
+
+def _ledger_rows(facts: Facts) -> tuple[Row, ...]:
+    receipt = facts.receipt
+    rows = [Row("Rule of admission", _RULES["none" if receipt is None else receipt.rule])]
+    if facts.budget is not None:
+        raised = ", raised after earlier releases" if receipt is not None and receipt.rule == "odometer" else ""
+        rows.append(
+            Row("Budget of the data set", f"epsilon {facts.budget[0]:g}, delta {facts.budget[1]:g}{raised}"),
+        )
+    if facts.spent is not None:
+        rows.append(Row("Spent with this charge", f"epsilon {at_most(facts.spent)} by all charges together"))
+    if receipt is not None:
+        rows.append(Row("Ledger", f"entry {receipt.number}, head {receipt.head}"))
+    return tuple(rows)
+
+
+def _time_of_release(facts: Facts) -> str:
+    """What may be said of the time: that a public one was kept, or that there is none that is covered."""
+    if facts.release_at is None:
+        if facts.receipt is None:
+            return facts.released
+        return (
+            f"none was fixed: when this release appeared is not covered by the guarantee; its files carry "
+            f"{facts.released}, the time of the charge"
+        )
+    if facts.late:
+        return (
+            f"LATE: {facts.release_at} was fixed, and this release appeared after it. When it appeared is not covered "
+            f"by the guarantee; its files carry {facts.released}"
+        )
+    return f"{facts.release_at}, fixed before the run began, and kept"
+
+
+def released(facts: Facts) -> tuple[str, ...]:
+    """What was released, for specialists.
+
+    Args:
+        facts: all that is public about the run.
+
+    Returns:
+        One line for each thing.
+    """
+    return (
+        f"the configuration: {json.dumps(facts.params, sort_keys=True)}",
+        _model_line(facts),
+        "the plan (plan.json), which was made before any record was read, and this statement",
+    )
+
+
+def _model_line(facts: Facts) -> str:
+    if facts.model is None:
+        return "no model (there was no training, or all failed)"
+    if facts.model.endswith(".pickle"):
+        return (
+            f"the model trained with it: {facts.model}. This is a PICKLE, which the run was asked for by name: "
+            "opening it runs code. Open it only if you trust whoever made this release"
+        )
+    return f"the model trained with it: {facts.model}, which is data: opening it runs no code"
+
+
+def rests_on(facts: Facts) -> tuple[str, ...]:
+    """Every assumption, in full.
+
+    Args:
+        facts: all that is public about the run.
+
+    Returns:
+        One sentence for each.
+    """
+    replay = f"The trainer draws its randomness from the generator it is given alone: {_REPLAYS[facts.replay]}"
+    return (*facts.assumptions, replay)
+
+
+def proofs(facts: Facts) -> tuple[Row, ...]:
+    """The proofs that the figures rest on, by name, with their place in the documentation of this version.
+
+    Args:
+        facts: all that is public about the run.
+
+    Returns:
+        A name and a place for each.
+    """
+    pages = [facts.plan.theorem, "docs/theorems/readings.md", "docs/theorems/relations.md", "docs/theorems/filter.md"]
+    return tuple(Row(PROOFS.get(page, page), f"{page}, in the source of dptune {__version__}") for page in pages)
+
+
+def glossary(facts: Facts) -> tuple[Row, ...]:
+    """Every word that a statement uses and that not everybody knows.
+
+    Args:
+        facts: all that is public about the run.
+
+    Returns:
+        The words in the order of the alphabet.
+    """
+    unit = facts.word
+    words = {
+        "Advantage": "The largest difference between how often an attack is right about those who are in the data and "
+        "how often it is wrong about those who are not. 0: it learns nothing; 1: everything.",
+        "Budget": "The most that all releases from one data set may cost together. The ledger refuses more.",
+        "Certificate": "A proof that the account is not exaggerated: some training really costs this much.",
+        "Charge": "What a run pays to the ledger before it begins. It is not paid back.",
+        "Configuration": "The settings of a training that were tuned, such as its learning rate.",
+        "Delta": "A small probability that is set aside in the measure epsilon: with a smaller delta, epsilon is "
+        "larger. Both belong together.",
+        "Differential privacy": f"A property of a computation: its result is nearly as likely with and without any one "
+        f"{unit}. Epsilon and delta say how nearly.",
+        "Epsilon": f"The measure of what can be learnt about one {unit}. Whatever anybody concludes from the release, "
+        "the odds of it change by a factor of at most e to the power of epsilon, up to the probability delta. 0 is "
+        "perfect protection.",
+        "False positive rate": "How often an attack accuses somebody who is not in the data.",
+        "Gaussian reading": "The release protects at least as well as one measurement with normal noise, of which mu "
+        "is the ratio of effect to noise, except for the slack, a tiny probability.",
+        "Head": "A number that stands for the whole ledger up to an entry. If an older entry is changed, it no longer "
+        "fits.",
+        "Ledger": "The file in which every charge to a data set is written down, in order, before its run begins.",
+        "Neighbouring data sets": "The two data sets that are compared: what separates them is what is protected.",
+        "Noise multiplier": "How strong the noise is, beside the largest effect of one record on one step.",
+        "Plan": "What a run will do and cost. It is made before any record is read.",
+        "Power": "How often an attack finds somebody who is in the data.",
+        "Record": "One row of the data, or all rows of one unit where they are put together.",
+        "Rehearsal": "A run on public or synthetic data with a fixed seed. It protects nobody.",
+        "Renyi filter": "The rule by which the ledger adds up charges, also when a later one was decided after seeing "
+        "earlier releases. An odometer is the weaker rule that holds after a budget was raised.",
+        "Seal": "A sealed run shows nothing but its release; the release carries its signature.",
+        "Trainer": "The program part that trains one model. Its cost is declared before the run.",
+        "Unit of privacy": f"What is protected as a whole: here one {unit}.",
+        "Vault": "The closed folder of a run: scores, logs and failures. It is never published.",
+    }
+    return tuple(Row(name, words[name]) for name in sorted(words))

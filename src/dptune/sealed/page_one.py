@@ -1,0 +1,267 @@
+"""Page one of a statement: the officer's questions, each answered in plain words.
+
+For somebody who has never heard of epsilon. Every sentence follows from the public facts of the run; who is protected
+is called by one word throughout, the custodian's. ``docs/statement.md`` explains the questions.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dptune.accounting.attackers import Attackers, of_a_hundred
+from dptune.sealed.amounts import at_most
+from dptune.sealed.content import Answer
+from dptune.sealed.statement import RAISED, Facts
+
+__all__ = ["answers"]
+
+_NOT_RELEASED = "NOT published: scores, the number of trainings, failures, timings, other models."
+
+
+def answers(facts: Facts) -> tuple[Answer, ...]:
+    """The questions of page one with their answers.
+
+    Args:
+        facts: all that is public about the run.
+
+    Returns:
+        Thirteen of them; a rehearsal, which protects nobody, answers fewer.
+    """
+    if facts.receipt is None:
+        return _rehearsal(facts)
+    return (
+        _computed(facts),
+        _who(facts),
+        _against(facts),
+        _strength(facts),
+        Answer(
+            "how long",
+            "For how long?",
+            (
+                "Without end. The protection does not weaken when computers become faster, or when more becomes "
+                f"known about one {facts.word} later. Each further release from the same data adds to it: see "
+                "the next answer.",
+            ),
+        ),
+        _again(facts),
+        _published(facts),
+        _promises(facts),
+        _forged(),
+        _verify(),
+        _uncovered(facts),
+        _deleted(facts),
+        _declared(facts),
+    )
+
+
+def _computed(facts: Facts) -> Answer:
+    what = "No model came out" if facts.model is None else "A model was tuned and trained"
+    return Answer(
+        "what",
+        "What is this?",
+        (
+            f"{what}, by the program dptune, on the data set “{facts.dataset}” ({facts.data_is} data). Several "
+            "configurations were tried; one was chosen and published. This page says what the publication can at most "
+            f"reveal about one {facts.word}. It covers everything together: the tuning, the choice and the training.",
+        ),
+    )
+
+
+def _who(facts: Facts) -> Answer:
+    word = facts.word
+    unit = f"one {word}" if facts.units is None else facts.units.phrase
+    text = [
+        f"Every {word} in the data set “{facts.dataset}”, each one alone. Here that is {unit}. Compared are the "
+        f"data as they are and the data after {facts.neighbours.phrase(facts.unit, 'gerund')}.",
+        f"What one {word} is was declared by whoever opened the data set in the ledger. No program can check that.",
+    ]
+    assumed = facts.neighbours.unit_assumption(facts.unit) if facts.units is None else facts.units.assumption
+    if assumed is not None:
+        text.append(assumed)
+    elif facts.units is None and word == "record":
+        text.append("A record is one row. A person with several rows is not protected as a whole, only row by row.")
+    return Answer("who", "Who is protected?", tuple(text))
+
+
+def _against(facts: Facts) -> Answer:
+    return Answer(
+        "against whom",
+        "Against whom?",
+        (
+            f"Against anybody who sees the publication: also somebody who knows everything about every other "
+            f"{facts.word}, has any amount of computing power, and learns more later.",
+            "Not against people who may read the records, the closed folder of the run (the vault), or the memory of "
+            "the computer that it ran on.",
+        ),
+    )
+
+
+def _strength(facts: Facts) -> Answer:
+    measure = (
+        f"In the technical measure: epsilon {at_most(facts.epsilon)} at delta {facts.plan.budget.delta:g}. The smaller "
+        "both are, the stronger the protection."
+    )
+    found = facts.attackers
+    text = (measure,) if found is None else (*_attack(facts, found), measure)
+    return Answer("how strongly", "How strongly?", text)
+
+
+def _attack(facts: Facts, found: Attackers) -> tuple[str, ...]:
+    """What an attacker reaches, in counts out of a hundred."""
+    word, caught = facts.word, of_a_hundred(found.power)
+    alarm = f"{100 * found.false_positive_rate:g} in 100"
+    if facts.neighbours.change == "replaced":
+        first = (
+            f"Think of an attacker who knows everything else and must say which of two versions of one {word} was in "
+            f"the data. While it wrongly names the second in at most {alarm} cases, it rightly names it in at most "
+            f"{caught} of 100. Guessing gets {100 * found.false_positive_rate:g}."
+        )
+    else:
+        first = (
+            f"Think of an attacker who knows everything else and asks of one {word} after another: in the data, or "
+            f"not? While it wrongly accuses at most {alarm} who are not in the data, it finds at most {caught} of "
+            f"every 100 who are. Guessing finds {100 * found.false_positive_rate:g}; without protection it could be "
+            "100."
+        )
+    even = of_a_hundred(found.even_guess)
+    return (first, f"If it begins from an even guess (right 50 times in 100), it is right at most {even} times in 100.")
+
+
+def _again(facts: Facts) -> Answer:
+    receipt = facts.receipt
+    assert receipt is not None  # a rehearsal does not come here
+    assert facts.budget is not None
+    epsilon, delta = facts.budget
+    spent = "" if facts.spent is None else f" All charges up to this one together come to {at_most(facts.spent)}."
+    text = [
+        f"Every run on this data set is charged to the same ledger before it begins. The budget for all of them "
+        f"together is epsilon {epsilon:g} at delta {delta:g}.{spent} A run that does not fit is refused."
+    ]
+    if receipt.rule == "odometer":
+        text.append(RAISED)
+    text.append(
+        f"Not counted: runs that were charged to another ledger or to none, and other data sets with the same "
+        f"{facts.word}."
+    )
+    return Answer("again", "What if somebody runs again?", tuple(text))
+
+
+def _published(facts: Facts) -> Answer:
+    points = ["The configuration, which stands below."]
+    if facts.model is not None:
+        points.append(f"The model that was trained with it: {facts.model}.")
+    points.append("The plan (plan.json), made before any record was read; this statement; release.json.")
+    params = json.dumps(facts.params, sort_keys=True)
+    points.append(_NOT_RELEASED)
+    return Answer("published", "What was published?", (), tuple(points), params)
+
+
+def _promises(facts: Facts) -> Answer:
+    word = facts.word
+    points = (
+        f"Whoever opened the data set in the ledger: what one {word} is, and the budget.",
+        "Whoever started the run: that each training costs what was declared for it, whatever the records are; that "
+        "declared figures (number of records, classes, ranges) were not read off the records.",
+        "Whoever keeps the computer: that nothing but the published files leaves; above all not the vault.",
+        "The program dptune: everything else; its proofs are named in the annex.",
+    )
+    text = ("Nothing here is certain if one of these promises is broken. The annex lists every one in full.",)
+    return Answer("promises", "Who promised what?", text, points)
+
+
+def _forged() -> Answer:
+    return Answer(
+        "forged",
+        "Can it be forged?",
+        (
+            "The charge was written to the ledger before the training began, with a public key. The run signed this "
+            "release once, and its secret key was destroyed. A changed word, figure or file shows when it is verified.",
+            "What would not show: a ledger that its owner wrote anew from the beginning. Keep this statement; it names "
+            "the ledger's state at the time.",
+        ),
+    )
+
+
+def _verify() -> Answer:
+    return Answer(
+        "verify",
+        "How do I verify this?",
+        (
+            "Ask for the ledger or a copy, keep the published files together, and run the command below. It lists what "
+            "agrees, or says what does not.",
+        ),
+        code="dptune ledger verify LEDGER --statement release.json",
+    )
+
+
+def _uncovered(facts: Facts) -> Answer:
+    word = facts.word
+    points = [
+        "What is true of many. If the model shows that smoking makes ill, that says something about every smoker, in "
+        "the data or not.",
+        f"Several that belong together, such as a family: each {word} is protected alone, all of them together less.",
+        "What is computed later: predictions for private rows, or a comparison with other publications.",
+        "Whether the model is right, fair or lawful.",
+        "Attacks on the computer itself, and the gaps that docs/sharp_edges.md of dptune lists.",
+    ]
+    if facts.release_at is None or facts.late:
+        points.append("When this release appeared: no public time was fixed and kept.")
+    return Answer("not covered", "What is not covered?", (), tuple(points))
+
+
+def _deleted(facts: Facts) -> Answer:
+    return Answer(
+        "deleted",
+        "What if somebody asks to be deleted?",
+        (
+            f"The publication would be nearly the same without any one {facts.word}, within the figures above, so "
+            "nothing in it has to be taken back to protect one. Delete the records where they are kept: later runs do "
+            "not see them. The vault keeps scores and logs, but no models; delete it when it is no longer needed. What "
+            "was spent of the budget stays spent. Whether the law asks for more is not for this paper to say.",
+        ),
+    )
+
+
+def _counts_records(value: Any) -> bool:
+    """Whether a cost, as plain values, was computed for a number of records."""
+    if isinstance(value, list):
+        return any(_counts_records(one) for one in value)
+    return isinstance(value, dict) and ("records" in value or any(_counts_records(one) for one in value.values()))
+
+
+def _declared(facts: Facts) -> Answer:
+    question = "How wrong may the declared number of records be?"
+    if _counts_records(facts.plan.cost.describe()):
+        text = (
+            "Not at all: the account of this run was computed for the declared number of records, which stands in the "
+            "plan. If there are others, the figures on this page need not hold."
+        )
+        return Answer("declared number", question, (text,))
+    return Answer(
+        "declared number",
+        question,
+        (
+            "As wrong as you like: the figures on this page stay the same. The declared number sets how often a record "
+            "is drawn; the draws follow the declared number and not the true one. A wrong one makes the model worse, "
+            "not the protection. A trainer of somebody's own must keep to this too; that is part of its promise.",
+        ),
+    )
+
+
+def _rehearsal(facts: Facts) -> tuple[Answer, ...]:
+    delta = facts.plan.budget.delta
+    return (
+        _computed(facts),
+        Answer("who", "Who is protected?", (f"Nobody. This is a rehearsal on {facts.data_is} data.",)),
+        Answer(
+            "how strongly",
+            "How strongly?",
+            (
+                "Not at all: a fixed seed decides everything, and anybody can repeat it. A sealed run of the same plan "
+                f"would state epsilon {at_most(facts.epsilon)} at delta {delta:g}.",
+            ),
+        ),
+        _published(facts),
+        Answer("verify", "How do I verify this?", ("Not at all: a rehearsal is charged to no ledger.",)),
+    )

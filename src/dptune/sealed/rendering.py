@@ -1,0 +1,200 @@
+"""A statement as Markdown and as one self-contained page of HTML, both from the same value.
+
+Texts are escaped here and nowhere else. The page needs no other file, no script and no library: it must open in ten
+years. Anchors are those of the questions' keys.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable
+
+from dptune.sealed.content import Answer, Row, Statement
+
+__all__ = [
+    "STYLE",
+    "annex_html",
+    "questions_html",
+    "statement_body",
+    "statement_html",
+    "statement_markdown",
+    "warnings_html",
+]
+
+_SPECIAL = re.compile(r"([\\`*<\[|])|(?<!\w)(_)|(_)(?!\w)|(&)(?=#?\w+;)")
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1b1d21; --dim: #565b64; --paper: #fff; --line: #d3d7de; --soft: #f4f5f7;
+  --accent: #0b5cad; --warn: #8a1f11; --warn-soft: #fdecea; --good: #1f6b3a; --other: #b35c00; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8eaed; --dim: #a9b0ba; --paper: #15171b; --line: #3a3f47;
+  --soft: #1f2329; --accent: #7ab7ff; --warn: #ffb4a8; --warn-soft: #3b1a16; --good: #7fd49b; --other: #f0a860; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 52rem; overflow-wrap: anywhere; padding: 1.25rem; color: var(--ink); background: var(--paper);
+  font: 1rem/1.55 system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
+h1 { font-size: 1.6rem; line-height: 1.25; overflow-wrap: anywhere; }
+h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; border-top: 1px solid var(--line); padding-top: 1rem; }
+h3 { font-size: 1.02rem; margin: 1.1rem 0 .2rem; }
+p, ul { margin: .3rem 0; }
+ul { padding-left: 1.3rem; }
+a { color: var(--accent); }
+a:focus-visible, pre:focus-visible, [tabindex]:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+code { overflow-wrap: anywhere; }
+code, pre { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: .88em; }
+pre { background: var(--soft); border: 1px solid var(--line); padding: .6rem; white-space: pre-wrap;
+  overflow-wrap: anywhere; }
+table { border-collapse: collapse; width: 100%; }
+caption { text-align: left; color: var(--dim); padding-bottom: .3rem; }
+th, td { text-align: left; vertical-align: top; padding: .35rem .6rem .35rem 0; border-bottom: 1px solid var(--line);
+  overflow-wrap: anywhere; }
+th[scope=row] { width: 32%; font-weight: 600; }
+dt { font-weight: 600; margin-top: .5rem; }
+dd { margin: 0 0 0 1rem; }
+.warning { border: 2px solid var(--warn); background: var(--warn-soft); color: var(--warn); padding: .7rem .9rem;
+  font-weight: 600; margin: .8rem 0; }
+.note { color: var(--dim); }
+@media (max-width: 30rem) { body { padding: .8rem; } th[scope=row] { width: 40%; } }
+@media print { :root { --ink: #000; --dim: #333; --paper: #fff; --line: #999; --soft: #fff; --accent: #000;
+  --warn: #000; --warn-soft: #fff; } body { max-width: none; font-size: 10pt; padding: 0; }
+  .annex { break-before: page; } h2, h3 { break-after: avoid; } tr, li { break-inside: avoid; }
+  a { text-decoration: none; } }
+"""
+
+
+def _md(text: str) -> str:
+    """A plain text as Markdown that shows it as it is."""
+    return _SPECIAL.sub(lambda found: "\\" + found[0], text)
+
+
+def _fenced(code: str) -> list[str]:
+    longest = max((len(run) for run in re.findall("`+", code)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [fence, code, fence]
+
+
+def _answer_lines(answer: Answer) -> list[str]:
+    lines = [f"### {_md(answer.question)}", ""]
+    for paragraph in answer.text:
+        lines += [_md(paragraph), ""]
+    if answer.points:
+        lines += [*(f"* {_md(point)}" for point in answer.points), ""]
+    if answer.code is not None:
+        lines += [*_fenced(answer.code), ""]
+    return lines
+
+
+def _table_lines(rows: Iterable[Row]) -> list[str]:
+    return ["| | |", "|---|---|", *(f"| {_md(row.name)} | {_md(row.text)} |" for row in rows), ""]
+
+
+def statement_markdown(statement: Statement) -> str:
+    """The statement as Markdown.
+
+    Args:
+        statement: what it says.
+
+    Returns:
+        The text of ``statement.md``; what must be read first comes first.
+    """
+    lines: list[str] = []
+    for warning in statement.warnings:
+        lines += [f"**{_md(warning)}**", ""]
+    lines += [f"# {_md(statement.title)}", ""]
+    for note in statement.notes:
+        lines += [_md(note), ""]
+    for answer in statement.answers:
+        lines += _answer_lines(answer)
+    lines += ["## Technical annex", "", *_table_lines(statement.figures)]
+    for title, points in (("What was released", statement.released), ("What this rests on", statement.rests_on)):
+        lines += [f"## {title}", "", *(f"* {_md(point)}" for point in points), ""]
+    lines += ["## Proofs", "", *(f"* {_md(row.name)}: {_md(row.text)}" for row in statement.proofs), ""]
+    lines += ["## Glossary", "", *(f"* **{_md(row.name)}**: {_md(row.text)}" for row in statement.glossary), ""]
+    return "\n".join(lines)
+
+
+def _p(text: str) -> str:
+    return html.escape(text)
+
+
+def anchor(key: str) -> str:
+    """The place of a question or a word on its page."""
+    return re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")
+
+
+def _list(points: Iterable[str]) -> str:
+    return "<ul>" + "".join(f"<li>{_p(point)}</li>" for point in points) + "</ul>"
+
+
+def _answer_html(answer: Answer, level: int) -> str:
+    place = anchor(answer.key)
+    parts = [f'<section aria-labelledby="q-{place}"><h{level} id="q-{place}">{_p(answer.question)}</h{level}>']
+    parts += [f"<p>{_p(paragraph)}</p>" for paragraph in answer.text]
+    if answer.points:
+        parts.append(_list(answer.points))
+    if answer.code is not None:
+        parts.append(f"<pre><code>{_p(answer.code)}</code></pre>")
+    return "".join([*parts, "</section>"])
+
+
+def _rows_html(rows: Iterable[Row], caption: str) -> str:
+    body = "".join(f'<tr><th scope="row">{_p(row.name)}</th><td>{_p(row.text)}</td></tr>' for row in rows)
+    return f"<table><caption>{_p(caption)}</caption><tbody>{body}</tbody></table>"
+
+
+def warnings_html(statement: Statement) -> str:
+    """What must be read first, as HTML."""
+    return "".join(f'<p class="warning" role="note">{_p(warning)}</p>' for warning in statement.warnings)
+
+
+def questions_html(statement: Statement, level: int = 2) -> str:
+    """Page one, as HTML without its title."""
+    return "".join(_answer_html(answer, level) for answer in statement.answers)
+
+
+def annex_html(statement: Statement) -> str:
+    """Page two, as HTML."""
+    words = "".join(f"<dt>{_p(row.name)}</dt><dd>{_p(row.text)}</dd>" for row in statement.glossary)
+    parts = [
+        '<h2 id="annex" class="annex">Technical annex</h2>',
+        _rows_html(statement.figures, "The figures of this release"),
+        f'<h2 id="released">What was released</h2>{_list(statement.released)}',
+        f'<h2 id="rests-on">What this rests on</h2>{_list(statement.rests_on)}',
+        f'<h2 id="proofs">Proofs</h2>{_rows_html(statement.proofs, "Each by name, and where it is written down")}',
+        f'<h2 id="glossary">Glossary</h2><dl>{words}</dl>',
+    ]
+    return "".join(parts)
+
+
+def statement_body(statement: Statement) -> str:
+    """The statement as HTML without a page around it.
+
+    Args:
+        statement: what it says.
+
+    Returns:
+        Page one and page two.
+    """
+    notes = "".join(f'<p class="note">{_p(note)}</p>' for note in statement.notes)
+    return (
+        f"{warnings_html(statement)}<h1>{_p(statement.title)}</h1>{notes}"
+        '<nav aria-label="Contents"><p><a href="#annex">Technical annex</a> · <a href="#proofs">Proofs</a> · '
+        f'<a href="#glossary">Glossary</a></p></nav>{questions_html(statement)}{annex_html(statement)}'
+    )
+
+
+def statement_html(statement: Statement) -> str:
+    """The statement as one self-contained page.
+
+    Args:
+        statement: what it says.
+
+    Returns:
+        The text of ``statement.html``: no script, no request, light and dark, ready to print.
+    """
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{_p(statement.title)}</title><style>{STYLE}</style></head>\n"
+        f"<body><main>{statement_body(statement)}</main></body></html>\n"
+    )
