@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from dptune._validate import integer, nearest
 from dptune.accounting import ADDED_OR_REMOVED
+from dptune.cli._kinds import features_of, with_features
 from dptune.errors import InvalidInput
 from dptune.executors import Executor, Processes
 from dptune.methods import Budget
@@ -51,6 +52,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "feature_range",
         "missing",
         "unknown_label",
+        "features",
     ),
     "model": (
         "kind",
@@ -61,6 +63,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "steps",
         "clip_norm",
         "learning_rate",
+        "schedule",
         "trainer",
     ),
     "space": (),  # any parameter
@@ -80,7 +83,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
 }
 _REPAIR = ("feature_range", "missing", "unknown_label")
-_BENCHMARKS = ("digits", "mnist", "fashion-mnist", "adult", "imdb")
+_BENCHMARKS = ("digits", "mnist", "fashion-mnist", "cifar-10", "adult", "imdb")
 
 
 @dataclass(frozen=True)
@@ -219,7 +222,12 @@ def with_schema(job: Job, target: str | None = None) -> Job:
 
 
 def load_data(job: Job) -> Loaded:
-    """The records of a job, whose schema is in it (:func:`with_schema`)."""
+    """The records of a job, whose schema is in it (:func:`with_schema`), with the features that it names."""
+    features_of(job)  # refused before anything is read
+    return with_features(job, _load(job))
+
+
+def _load(job: Job) -> Loaded:
     name, file, loader = (job.get("data", field) for field in ("name", "file", "loader"))
     if sum(value is not None for value in (name, file, loader)) != 1:
         raise InvalidInput(

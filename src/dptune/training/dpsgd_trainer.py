@@ -25,6 +25,7 @@ from dptune.randomness import Randomness, Rng, as_randomness
 from dptune.trainer import Fitted, Params
 from dptune.training.dpsgd import Engine, ReleasesModules, Settings, descend
 from dptune.training.engines import engine_for
+from dptune.training.features import named_features
 from dptune.training.holdout import Holdout
 from dptune.training.models import Cnn, Mlp
 from dptune.training.noise import generator_of
@@ -54,6 +55,8 @@ class DpSgdTrainer:
         validation: Records that the caller declares public; the score is the accuracy on them.
         holdout: Private validation; its noised score is part of the cost.
         engine: Which engine computes gradients: "auto", "numpy", "torch" or "fused".
+        prepared: The name of the public features that the records were given before; a released built-in model carries
+            it and takes rows as they were.
 
     Raises:
         InvalidInput: If both ``validation`` and ``holdout`` are given, or ``model`` is a module itself.
@@ -80,8 +83,10 @@ class DpSgdTrainer:
     validation: Dataset | None = None
     holdout: Holdout | None = None
     engine: str = "auto"
+    prepared: str = "none"
 
     def __post_init__(self) -> None:
+        named_features(self.prepared)
         if self.validation is not None and self.holdout is not None:
             raise InvalidInput(
                 "Give either 'validation' (a data set you declare public) or 'holdout' (private records, "
@@ -297,7 +302,7 @@ class DpSgdTrainer:
 
     def _wrap(self, engine: Engine, flat: Floats) -> Any:
         if isinstance(self.model, Mlp | Cnn):
-            return TrainedModel(self.model, flat, self.engine)
+            return TrainedModel(self.model, flat, self.engine, self.prepared)
         assert isinstance(engine, ReleasesModules)  # no other engine takes modules
         return engine.release(flat)
 
