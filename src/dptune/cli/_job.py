@@ -19,6 +19,7 @@ import numpy as np
 from dptune._repairs import repair_in_place
 from dptune._validate import integer, nearest
 from dptune.accounting import ADDED_OR_REMOVED
+from dptune.cli._kinds import features_of, with_features
 from dptune.errors import InvalidInput
 from dptune.executors import Executor, Processes
 from dptune.methods import Budget
@@ -59,6 +60,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "missing",
         "unknown_label",
         "missing_target",
+        "features",
     ),
     "model": (
         "kind",
@@ -69,6 +71,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "steps",
         "clip_norm",
         "learning_rate",
+        "schedule",
         "trainer",
     ),
     "space": (),  # any parameter
@@ -89,7 +92,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 }
 _REPAIR = ("feature_range", "missing", "unknown_label")
 _REPAIR_NUMBERS = ("feature_range", "missing", "missing_target")
-_BENCHMARKS = ("digits", "mnist", "fashion-mnist", "adult", "imdb")
+_BENCHMARKS = ("digits", "mnist", "fashion-mnist", "cifar-10", "adult", "imdb")
 
 
 @dataclass(frozen=True)
@@ -238,7 +241,12 @@ def with_schema(job: Job, target: str | None = None) -> Job:
 
 
 def load_data(job: Job) -> Loaded:
-    """The records of a job, whose schema is in it (:func:`with_schema`)."""
+    """The records of a job, whose schema is in it (:func:`with_schema`), with the features that it names."""
+    features_of(job)  # refused before anything is read
+    return with_features(job, _load(job))
+
+
+def _load(job: Job) -> Loaded:
     name, file, loader = (job.get("data", field) for field in ("name", "file", "loader"))
     if sum(value is not None for value in (name, file, loader)) != 1:
         raise InvalidInput(

@@ -11,7 +11,8 @@ from typing import Any
 
 from dptune._validate import real
 from dptune.accounting.runs import parse_runs
-from dptune.cli._job import Job, public_records, stated_records
+from dptune.cli._job import Job, make_budget, public_records, stated_records
+from dptune.cli._kinds import features_of, kind_of
 from dptune.errors import InvalidInput
 from dptune.methods import Budget, Method, Plan
 from dptune.methods.registry import method_named
@@ -21,13 +22,14 @@ from dptune.regression import range_of
 from dptune.spaces import Choice, Float, Int, Space
 from dptune.tables import Encoder
 from dptune.trainer import DeclaresCost, DeclaresScore, Trainer, check_trainer
-from dptune.training import Adam, Dataset, DpSgdTrainer, Mlp, Momentum, Regression, Settings, Sgd
+from dptune.training import Adam, Constant, Cosine, Dataset, DpSgdTrainer, Mlp, Momentum, Regression, Settings, Sgd
 from dptune.units import UnitDataset
 
 __all__ = ["AUTO", "find_method", "make_plan", "make_space", "make_trainer"]
 
 AUTO = "auto"
 _OPTIMIZERS = {"sgd": Sgd, "momentum": Momentum, "adam": Adam}
+_SCHEDULES = {"constant": Constant, "cosine": Cosine}
 
 
 def make_trainer(
@@ -52,14 +54,15 @@ def _trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, obj
         return default_regression(data.features, ends, public_records(job, data), validation=public)
     if _uses_defaults(job):
         return default_trainer(data.features, data.classes, public_records(job, data), validation=public)
+    if (usual := kind_of(job)) is not None and ends is None:
+        records, epsilon = public_records(job, data), make_budget(job).epsilon
+        return usual.trainer(data.features, data.classes, records, epsilon=epsilon, validation=public)
     plain = "softmax" if ends is None else "linear"
     kind = job.get("model", "kind", plain)
     if kind not in (plain, "mlp"):
         raise InvalidInput(f"'kind' of [model] must be {plain!r} or 'mlp' for these targets; got {kind!r}.")
     hidden = tuple(job.get("model", "hidden", [64])) if kind == "mlp" else ()
-    optimizer = job.get("model", "optimizer", "sgd")
-    if optimizer not in _OPTIMIZERS:
-        raise InvalidInput(f"'optimizer' must be one of {', '.join(_OPTIMIZERS)}; got {optimizer!r}.")
+    optimizer = _named("optimizer", job.get("model", "optimizer", "sgd"), _OPTIMIZERS)
     records = public_records(job, data)
     batch = real("batch_size", job.get("model", "batch_size", min(256, max(1, records // 8))), 0, low_open=True)
     settings = Settings.from_batch(
@@ -70,13 +73,18 @@ def _trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, obj
         clip_norm=job.get("model", "clip_norm", 1.0 if ends is None else 0.1),
         learning_rate=job.get("model", "learning_rate", 1.0),
         optimizer=_OPTIMIZERS[optimizer](),
+        schedule=_SCHEDULES[_named("schedule", job.get("model", "schedule", "constant"), _SCHEDULES)](),
     )
-    activation = job.get("model", "activation", "tanh")
+    activation, told = job.get("model", "activation", "tanh"), {"validation": public, "prepared": features_of(job)}
     if ends is not None:
-        return DpSgdTrainer(
-            Regression(data.features, hidden, activation, target_range=ends), settings, validation=public
-        )
-    return DpSgdTrainer(Mlp(data.features, data.classes, hidden, activation), settings, validation=public)
+        return DpSgdTrainer(Regression(data.features, hidden, activation, target_range=ends), settings, **told)
+    return DpSgdTrainer(Mlp(data.features, data.classes, hidden, activation), settings, **told)
+
+
+def _named(field: str, value: object, known: Mapping[str, object]) -> str:
+    if not isinstance(value, str) or value not in known:
+        raise InvalidInput(f"{field!r} must be one of {', '.join(known)}; got {value!r}.")
+    return value
 
 
 def _uses_defaults(job: Job) -> bool:
@@ -94,11 +102,13 @@ def _dimension(name: str, value: Any) -> Float | Int | Choice:
     return kind(value["low"], value["high"], bool(value.get("log", False)))
 
 
-def make_space(job: Job) -> Space:
-    """The space."""
+def make_space(job: Job, data: object = None) -> Space:
+    """The space: as the job says, or what is usual for its kind of data, of which only the width is looked at."""
     fields = job.sections.get("space", {})
     if not fields and _uses_defaults(job):
         return default_space()
+    if (usual := kind_of(job)) is not None and isinstance(data, Dataset):
+        return usual.space(data.features, public_records(job, data), epsilon=make_budget(job).epsilon)
     if not fields:
         fields = {"learning_rate": {"low": 0.01, "high": 10.0, "log": True}, "clip_norm": [0.1, 0.3, 1.0, 3.0]}
     return Space(**{name: _dimension(name, value) for name, value in fields.items()})
@@ -114,12 +124,12 @@ def make_plan(job: Job, data: Any, trainer: DeclaresCost, budget: Budget) -> tup
             raise InvalidInput(f"The setting {sorted(fields)[0]!r} belongs to a method; name one in [method].")
         records = public_records(job, data) if isinstance(trainer, DpSgdTrainer) else None
         law = None if runs is None else parse_runs(str(runs))
-        advice = choose(trainer, make_space(job), budget, records=records, runs=law)
+        advice = choose(trainer, make_space(job, data), budget, records=records, runs=law)
         return advice.plan, advice.explanation
     hold = real("validation_fraction", fields.pop("validation_fraction", 0.2), 0, 1, low_open=True, high_open=True)
     unscored = isinstance(trainer, DpSgdTrainer) and trainer.validation is None
     score = trainer.declared_score if isinstance(trainer, DeclaresScore) else None
-    surroundings = Surroundings(make_space(job), hold if unscored else None, stated_records(job, data), score)
+    surroundings = Surroundings(make_space(job, data), hold if unscored else None, stated_records(job, data), score)
     return method_from_settings(find_method(job, str(name)), fields, surroundings).plan(budget, trainer), None
 
 

@@ -129,7 +129,8 @@ def _array(place: Any, arrays: Mapping[str, Any]) -> AnyArray:
 
 def _describe_trained(model: Trained[Any], arrays: list[AnyArray]) -> Any:
     arrays.append(np.asarray(model.parameters))
-    return {"trained": {**_describe_model(model.description), "engine": model.engine, "parameters": 0}}
+    prepared = {} if model.prepared == "none" else {"prepared": model.prepared}
+    return {"trained": {**_describe_model(model.description), "engine": model.engine, "parameters": 0, **prepared}}
 
 
 def _describe_model(model: Mlp | Cnn) -> dict[str, Any]:
@@ -148,7 +149,8 @@ def _describe_model(model: Mlp | Cnn) -> dict[str, Any]:
 def _restore_trained(stored: Mapping[str, Any], arrays: Mapping[str, Any]) -> Trained[Any]:
     """A built-in model; its description is checked as if a user had written it."""
     parameters = _array(stored["parameters"], arrays)
-    made = trained(_restore_model(stored), parameters, str(stored["engine"]))
+    prepared = str(stored.get("prepared", "none"))
+    made = trained(_restore_model(stored), parameters, str(stored["engine"]), prepared)
     made.check()
     return made
 

@@ -225,7 +225,7 @@ class Subset(Method):
         validated = method.validated(budget, trainer)
         fixed = method.fixed(trainer, validated, self.fraction)
         last = scaled_batch(trainer, method.space, self.final_share)
-        default, factors = default_params(method.space, method.default), self._factors(trainer)
+        default, factors = default_params(method.space, method.default), self.factors(trainer)
 
         def planned(base: TrainingCosts) -> SubsetPlan:
             return SubsetPlan(
@@ -243,8 +243,15 @@ class Subset(Method):
         pricing = Pricing(trainer, method.space, budget, method.costs)
         return calibrated(pricing, planned, budget, what)
 
-    def _factors(self, trainer: object) -> dict[str, float]:
-        """By what each parameter of the winner is multiplied for the final training."""
+    def factors(self, trainer: object) -> dict[str, float]:
+        """By what each parameter of the winner is multiplied for the final training.
+
+        Args:
+            trainer: is asked for its rule, where ``transfer`` is "auto".
+
+        Returns:
+            A public factor for each parameter that changes.
+        """
         if isinstance(self.transfer, Mapping):
             return dict(self.transfer)
         rule = self.transfer

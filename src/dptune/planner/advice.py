@@ -1,30 +1,42 @@
 """Which method for this trainer, space and budget, and why.
 
-Subset tuning is the default when there are enough records, random stopping otherwise (``docs/choosing.md``); the
-explanation gives the numbers that decided. Everything is computed from public descriptions: no data is touched.
+Subset tuning is the default when there are enough records, random stopping otherwise (``docs/choosing.md``); what part,
+which law of the number of runs and how many records for scores follows from the accuracy that a public model expects
+(:mod:`dptune.planner.forecast`). The explanation gives the numbers that decided. Everything is computed from public
+descriptions: no data is touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from dptune._validate import integer
-from dptune.accounting import Geometric, Runs
+from dptune.accounting import DiscreteGaussian, Geometric, Runs
+from dptune.accounting.calibrate import calibrate_noise
 from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.methods import Budget, Method, Plan, PrivateValidation, RandomGuess, RandomStopping, Subset
 from dptune.methods.comparison import TOP
-from dptune.spaces import Domain
+from dptune.planner.forecast import Forecast, Part, best_part, choice_loss, data_loss, score_loss
+from dptune.spaces import Choice, Domain, Float, Int, Space
 from dptune.trainer import DeclaresCost, DeclaresRecords, DeclaresScore, has_own_score
 
-__all__ = ["Advice", "choose", "default_validation", "public_records"]
+__all__ = ["Advice", "choose", "default_validation", "public_records", "scaled_space"]
 
 _LEAST_TUNING_RECORDS = 500
-_FRACTIONS = (0.1, 0.2)
 _VALIDATION_SHARE = 0.1
+_SCORE_MARGIN = 1.25
+_MOST_SCORE_NOISE = 1e5
 
 
-_Offer = tuple[str, Method, Plan]
+@dataclass(frozen=True)
+class _Offer:
+    """A method that fits the budget, what it plans, and what accuracy it is expected to lose but for its noise."""
+
+    name: str
+    method: Method
+    plan: Plan
+    forecast: Forecast
 
 
 @dataclass(frozen=True)
@@ -101,14 +113,16 @@ def choose(
 ) -> Advice:
     """Pick a method for a trainer, a space and a budget, and explain the choice. No record is looked at.
 
-    Offers are random stopping and subset tuning; the least noise per record trained on wins.
+    Offers are random stopping and subset tuning; the least expected loss of accuracy wins, by the public model of
+    :mod:`dptune.planner.forecast`. Where a part is tuned on and the trainer's learning rate grows with the records, the
+    space holds the rates of the final training: on the part, rates are tried that become those.
 
     Args:
         trainer: declares what one training costs.
         space: what may be tried.
         budget: the total, tuning included.
         records: the public number of records; a DP-SGD trainer implies one.
-        runs: the law of the number of runs; by default geometric.
+        runs: the law of the number of runs; by default one that the model chooses.
 
     Returns:
         The plan, its method and the reasons.
@@ -127,74 +141,152 @@ def choose(
         True
     """
     records = public_records(trainer) if records is None else integer("records", records, 1)
-    law, many = runs or Geometric(10), runs or Geometric(30)
+    law = runs or Geometric(10)
     whole = RandomStopping(space, law, validation=default_validation(trainer, records))
     offers: list[_Offer] = []
-    reasons: list[str] = []
     refused: BudgetExceeded | None = None
     try:
-        offers.append((f"random stopping with {law} runs on all records", whole, whole.plan(budget, trainer)))
+        what = f"random stopping with {law} runs on all records"
+        offers.append(_Offer(what, whole, whole.plan(budget, trainer), _forecast_whole(trainer, space, records, law)))
     except BudgetExceeded as error:
         refused = error
-    fraction = _fraction(records)
-    if records is not None and fraction is not None:
-        share = max(1, round(fraction * records))
-        subset = Subset(RandomStopping(space, many, validation=default_validation(trainer, share)), fraction)
+    part = None if records is None else _part(trainer, space, budget, records, runs)
+    if records is not None and part is not None:
         try:
-            what = f"{many} runs on a share of {fraction:g}, then training on the rest"
-            offers.append((what, subset, subset.plan(budget, trainer)))
+            offers.append(_subset_offer(trainer, space, budget, records, part))
         except BudgetExceeded as error:
             refused = refused or error
     if not offers:
         raise refused or BudgetExceeded("No method fits this budget; raise epsilon.")
+    chosen = min(offers, key=_worth)
+    return Advice(chosen.plan, chosen.method, _explain(chosen, offers, _reasons(records, part), trainer, space, budget))
+
+
+def _reasons(records: int | None, part: Part | None) -> list[str]:
+    """Why a part was not even considered."""
     if records is None:
-        reasons.append("Subset tuning was not considered because the number of records was not given.")
-    elif fraction is None:
-        reasons.append(f"With {records} records a random part would be too small to tune on.")
-    name, method, plan = min(offers, key=lambda offer: _worth(offer[1], offer[2]))
-    return Advice(
-        plan, method, _explain(name, plan, offers, reasons, trainer, space, budget, law if method is whole else many)
-    )
+        return ["Subset tuning was not considered because the number of records was not given."]
+    return [] if part is not None else [f"With {records} records a random part would be too small to tune on."]
 
 
-def _fraction(records: int | None) -> float | None:
-    """The share to tune on: a tenth of many records, a fifth of fewer, none of too few."""
-    for share in _FRACTIONS:
-        if records is not None and share * records >= _LEAST_TUNING_RECORDS:
-            return share
-    return None
+def _part(trainer: object, space: Domain, budget: Budget, records: int, runs: Runs | None) -> Part | None:
+    """The part that is expected to lose the least accuracy, for this budget's noise on private scores."""
+    public = has_own_score(trainer)
+    noise = 0.0 if public else _score_noise(budget)
+    return best_part(space, records, public=public, noise=noise, runs=runs, least=_LEAST_TUNING_RECORDS)
 
 
-def _worth(method: Method, plan: Plan) -> tuple[float, float]:
-    """Least noise for the records that the released model saw; where noise cannot be tuned, least price."""
-    seen = method.final_share if isinstance(method, Subset) else 1.0
-    return ((plan.noise_multiplier or 0.0) / seen, plan.price())
+def _score_noise(budget: Budget) -> float:
+    """The noise on private counts beside which a training of the same budget tells as much: it raises no price."""
+    alone = calibrate_noise(lambda level: budget.covering(DiscreteGaussian(level)), budget.epsilon, budget.delta)
+    return min(_MOST_SCORE_NOISE, _SCORE_MARGIN * alone)
+
+
+def _subset_offer(trainer: DeclaresCost, space: Domain, budget: Budget, records: int, part: Part) -> _Offer:
+    """Tuning on a part, then training on the rest. The space holds the learning rates of the final training."""
+
+    def subset(noise: float | None) -> Subset:
+        share = max(1.0, part.held * part.fraction * records)
+        held = None if has_own_score(trainer) else PrivateValidation(part.held, share, noise)
+        rule = Subset(RandomStopping(space, part.runs, validation=held), part.fraction).factors(trainer)
+        factors = {name: ratio / (1 - part.held) for name, ratio in rule.items()}  # records held back do not train
+        on_part = scaled_space(space, {name: 1 / ratio for name, ratio in factors.items()})
+        tuning = RandomStopping(on_part, part.runs, validation=held)
+        return Subset(tuning, part.fraction, transfer=factors or "auto")
+
+    what = f"{part.runs} runs on a share of {part.fraction:g}, then training on the rest"
+    method = subset(None if has_own_score(trainer) else _score_noise(budget))
+    try:
+        plan = method.plan(budget, trainer)
+    except BudgetExceeded:  # of a trainer whose own cost is fixed: with as much noise on scores as is needed
+        if has_own_score(trainer):
+            raise
+        method = subset(None)
+        plan = method.plan(budget, trainer)
+    return _Offer(what, method, plan, part.forecast)
+
+
+def scaled_space(space: Domain, factors: Mapping[str, float]) -> Domain:
+    """The same space with logarithmic ranges multiplied by factors; lists stay as they are.
+
+    Args:
+        space: the space.
+        factors: a factor for each parameter that changes.
+
+    Returns:
+        The scaled space.
+
+    Example:
+        >>> from dptune import Float, Space
+        >>> scaled_space(Space(lr=Float(1, 4, log=True)), {"lr": 0.5}).dimensions
+        (('lr', Float(low=0.5, high=2.0, log=True)),)
+    """
+    if not isinstance(space, Space):
+        return space
+    made: dict[str, Float | Int | Choice] = {}
+    for name, one in space.dimensions:
+        factor = factors.get(name, 1.0)
+        if isinstance(one, Float) and one.log and factor != 1.0:
+            made[name] = Float(one.low * factor, one.high * factor, log=True)
+        else:
+            made[name] = one
+    return Space(**made)
+
+
+def _forecast_whole(trainer: object, space: Domain, records: int | None, law: Runs) -> Forecast:
+    """Random stopping on all records, but for its noise."""
+    if records is None or has_own_score(trainer):
+        lost = score_loss(records or 10_000, 10_000, 0.0)
+    else:
+        lost = score_loss(records, _VALIDATION_SHARE * records, 0.0)
+    return Forecast(choice_loss(space, law), lost, 0.0)
+
+
+def _worth(offer: _Offer) -> tuple[float, float]:
+    """Least expected loss of accuracy; where noise cannot be tuned, least price."""
+    noise = offer.plan.noise_multiplier
+    if noise is None:
+        return 0.0, offer.plan.price()
+    return offer.forecast.choice + offer.forecast.score + data_loss(noise / _seen(offer)), offer.plan.price()
+
+
+def _seen(offer: _Offer) -> float:
+    """The share of the records that the released model saw."""
+    if isinstance(offer.method, Subset):
+        return offer.method.final_share
+    held = offer.plan.validation
+    return 1.0 if held is None else 1.0 - held.fraction
 
 
 def _explain(
-    name: str, plan: Plan, offers: Sequence[_Offer], reasons: list[str], trainer: DeclaresCost,
-    space: Domain, budget: Budget, law: Runs,
-) -> str:  # fmt: skip
+    chosen: _Offer, offers: Sequence[_Offer], reasons: list[str], trainer: DeclaresCost, space: Domain, budget: Budget
+) -> str:
+    plan, law = chosen.plan, chosen.plan.law
     noise = plan.noise_multiplier
-    said = f"Chosen: {name}. The total, tuning included, is epsilon {plan.price():.4g} at delta {budget.delta:g}"
+    said = f"Chosen: {chosen.name}. The total, tuning included, is epsilon {plan.price():.4g} at delta {budget.delta:g}"
     parts = [f"{said}, with noise {noise:.4g} in every run." if noise is not None else f"{said}."]
     others = [
-        f"{other} needs {rival.noise_multiplier:.4g}"
-        for other, _, rival in offers
-        if rival is not plan and rival.noise_multiplier
+        f"{other.name} needs {other.plan.noise_multiplier:.4g}"
+        for other in offers
+        if other is not chosen and other.plan.noise_multiplier
     ]
     if others and noise is not None:
         parts.append(f"At the same budget {'; '.join(others)}.")
-    try:
-        single = RandomGuess(space).plan(budget, trainer).noise_multiplier
-        if single is not None:
-            parts.append(f"A single untuned run could use {single:.4g}.")
-    except (BudgetExceeded, InvalidInput):
-        pass
-    parts.append(
-        f"About {law.expected:g} configurations are tried in expectation; one of the best 5 % is among them with "
-        f"probability {law.hit_probability(TOP):.2f}."
-    )
+    single = _untuned(trainer, space, budget) if noise is not None else None
+    if single is not None:
+        parts.append(f"A single untuned run could use {single:.4g}.")
+    if law is not None:
+        parts.append(
+            f"About {law.expected:g} configurations are tried in expectation; one of the best 5 % is among them with "
+            f"probability {law.hit_probability(TOP):.2f}."
+        )
+    if noise is not None and single is not None:
+        lost = replace(chosen.forecast, data=data_loss(noise / _seen(chosen) / single))
+        parts.append(
+            f"By the public model of docs/accuracy.md this loses about {max(lost.total, 0.0):.4f} of accuracy against "
+            f"the best configuration trained once on everything: {lost.choice:.4f} because not all are tried, "
+            f"{lost.score:.4f} because scores are noisy, {lost.data:.4f} because of noise and records left out."
+        )
     held = plan.validation
     if held is not None and held.noise is not None:
         parts.append(
@@ -207,3 +299,11 @@ def _explain(
         "less privacy; it can save compute."
     )
     return " ".join([*parts, *reasons])
+
+
+def _untuned(trainer: DeclaresCost, space: Domain, budget: Budget) -> float | None:
+    """The noise of one run without tuning at the same budget."""
+    try:
+        return RandomGuess(space).plan(budget, trainer).noise_multiplier
+    except (BudgetExceeded, InvalidInput):
+        return None

@@ -30,7 +30,8 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e8eaed; --dim: #a9b0ba; --paper: #15171b; --line: #3a3f47;
   --soft: #1f2329; --accent: #7ab7ff; --warn: #ffb4a8; --warn-soft: #3b1a16; --good: #7fd49b; --other: #f0a860; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 52rem; overflow-wrap: anywhere; padding: 1.25rem; color: var(--ink); background: var(--paper);
+body { margin: 0 auto; max-width: 52rem; overflow-wrap: anywhere; padding: 1.25rem;
+  color: var(--ink); background: var(--paper);
   font: 1rem/1.55 system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 h1 { font-size: 1.6rem; line-height: 1.25; overflow-wrap: anywhere; }
 h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; border-top: 1px solid var(--line); padding-top: 1rem; }

@@ -7,6 +7,7 @@ and scaled to unit length. A line without the four fields of a review is not a r
 from __future__ import annotations
 
 import bz2
+import functools
 import re
 import zlib
 from collections import Counter
@@ -23,12 +24,20 @@ __all__ = ["hashed_words", "reviews"]
 _WORD = re.compile(r"[a-z']+")
 
 
+@functools.lru_cache(maxsize=2**18)
+def _code(word: str) -> int:
+    return zlib.crc32(word.encode())
+
+
 def hashed_words(text: str, buckets: int) -> Floats:
     """The features of one text."""
-    vector = np.zeros(buckets, np.float32)
-    for word, count in Counter(_WORD.findall(text.lower())).items():
-        code = zlib.crc32(word.encode())
-        vector[(code >> 1) % buckets] += np.sqrt(count) if code & 1 else -np.sqrt(count)
+    counts = Counter(_WORD.findall(text.lower()))
+    codes = np.array([_code(word) for word in counts], np.int64)
+    roots = np.sqrt(np.array(list(counts.values()), np.float64))
+    # Whole squares of counts are rare, so the order of the words shows in the last bits: in the order of their codes.
+    order = np.argsort(codes, kind="stable")
+    codes, roots = codes[order], roots[order]
+    vector: Floats = np.bincount((codes >> 1) % buckets, np.where(codes & 1, roots, -roots), buckets).astype(np.float32)
     length = float(np.linalg.norm(vector))
     return vector / np.float32(length) if length > 0 else vector
 
@@ -36,7 +45,8 @@ def hashed_words(text: str, buckets: int) -> Floats:
 def reviews(path: Path, buckets: int) -> tuple[Floats, Indices]:
     """Features and labels (1 for a positive review) of one of the two IMDB files."""
     _validate.integer("buckets", buckets, 2)
-    features, labels = [], []
+    features: list[Floats] = []
+    labels = []
     with bz2.open(path, "rt", encoding="utf-8", errors="replace", newline="\n") as stream:
         for line in stream:
             fields = line.rstrip("\n").split("\t", 3)

@@ -113,7 +113,7 @@ def adult() -> Split:
     return Split(*(Dataset(x, y, 2, "adult", public, _UNIT) for (x, y), public in zip(parts, _PUBLIC, strict=True)))
 
 
-def imdb(buckets: int = 1024) -> Split:
+def imdb(buckets: int = 2048) -> Split:
     """IMDB: 25,000 and 25,000 film reviews as hashed bags of words of unit length."""
     from dptune.training import _text  # noqa: PLC0415 - one loader needs it
 

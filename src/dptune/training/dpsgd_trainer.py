@@ -28,6 +28,7 @@ from dptune.scores import AbsoluteError, Accuracy, Auc, Score, check_score
 from dptune.trainer import Fitted, Params
 from dptune.training.dpsgd import Engine, ReleasesModules, Settings, descend
 from dptune.training.engines import engine_for
+from dptune.training.features import named_features
 from dptune.training.holdout import Holdout
 from dptune.training.models import Cnn, Mlp, Regression
 from dptune.training.noise import generator_of
@@ -60,6 +61,8 @@ class DpSgdTrainer:
         engine: Which engine computes gradients: "auto", "numpy", "torch" or "fused".
         score: How models are compared, on public and on private records (:mod:`dptune.scores`); None: by accuracy,
             and regressions by their absolute error.
+        prepared: The name of the public features that the records were given before; a released built-in model carries
+            it and takes rows as they were.
 
     Raises:
         InvalidInput: If both ``validation`` and ``holdout`` are given, or ``model`` is a module itself.
@@ -87,8 +90,10 @@ class DpSgdTrainer:
     holdout: Holdout | None = None
     engine: str = "auto"
     score: Score | None = None
+    prepared: str = "none"
 
     def __post_init__(self) -> None:
+        named_features(self.prepared)
         if self.validation is not None and self.holdout is not None:
             raise InvalidInput(
                 "Give either 'validation' (a data set you declare public) or 'holdout' (private records, "
@@ -312,7 +317,7 @@ class DpSgdTrainer:
 
     def _wrap(self, engine: Engine, flat: Floats) -> Any:
         if isinstance(self.model, Mlp | Cnn):
-            return as_model(self.model, flat, self.engine)
+            return as_model(self.model, flat, self.engine, self.prepared)
         assert isinstance(engine, ReleasesModules)  # no other engine takes modules
         return engine.release(flat)
 

@@ -3,12 +3,14 @@
 Nothing is fitted: the filters, bins and the normalisation are constants, so applying them to private records
 costs no privacy. A record's features are the same bits in every batch: numpy is given one record at a time, because
 what it computes of an array may round by the array's shape. A linear model on these features is the strongest cheap
-private learner for MNIST-like images.
+private learner for MNIST-like images. :func:`named_features` finds them by the name that a job, a trainer and a
+released model carry.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,7 +18,10 @@ from dptune import _validate
 from dptune._typing import Floats
 from dptune.errors import InvalidInput
 
-__all__ = ["oriented_gradients"]
+__all__ = ["FEATURES", "centred_gradients", "named_features", "oriented_gradients"]
+
+_COLOURS = 3
+_CELLS = 8  # about so many along an edge of an image
 
 
 def oriented_gradients(x: Floats, *, side: int = 28, cell: int = 4, bins: int = 9) -> Floats:
@@ -82,3 +87,83 @@ def _record(x: Floats, side: int, bins: int, spread: Floats) -> Floats:
     flat: Floats = np.sqrt(spread @ votes @ spread.T).reshape(-1)
     flat /= np.maximum(np.linalg.norm(flat), np.float32(1e-6))
     return flat
+
+
+def centred_gradients(x: Floats) -> Floats:
+    """Oriented gradients of images of any size, grey or in three colours, centred record by record.
+
+    The size follows from the width of a row: ``side * side`` pixels, or three times as many, one colour after the
+    other. Every colour has its own gradients; a record's features are reduced by their mean, so that they point in
+    different directions, and scaled to unit length.
+
+    Args:
+        x: Images as flat rows.
+
+    Returns:
+        One row of features in [-1, 1] for each image, in single precision.
+
+    Raises:
+        InvalidInput: If the rows are not square images.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.training.features import centred_gradients
+        >>> centred_gradients(np.eye(2, 784, dtype=np.float32)).shape
+        (2, 441)
+        >>> centred_gradients(np.zeros((1, 3072), np.float32)).shape
+        (1, 1728)
+    """
+    side, colours = _image(x)
+    cell = next(size for size in range(max(2, side // _CELLS), side + 1) if side % size == 0)
+    planes = [
+        oriented_gradients(x[:, place * side * side : (place + 1) * side * side], side=side, cell=cell)
+        for place in range(colours)
+    ]
+    features: Floats = np.concatenate(planes, axis=1)
+    with np.errstate(all="ignore"):
+        for place, row in enumerate(features):  # one at a time, as above
+            centred = row - row.mean()
+            features[place] = centred / np.maximum(np.linalg.norm(centred), np.float32(1e-6))
+    return features
+
+
+def _image(x: Floats) -> tuple[int, int]:
+    """Side and colours of the images that rows hold."""
+    width = x.shape[1] if x.ndim == 2 else 0
+    for colours in (1, _COLOURS):
+        side = math.isqrt(width // colours)
+        if side >= 2 and side * side * colours == width:
+            return side, colours
+    raise InvalidInput(
+        f"Features of images need rows of side x side pixels, or three times as many; got shape {x.shape}. Flatten "
+        "each image to one row, one colour after the other."
+    )
+
+
+FEATURES: dict[str, Callable[[Floats], Floats]] = {
+    "none": lambda x: x,
+    "oriented-gradients": centred_gradients,
+}
+
+
+def named_features(name: object) -> Callable[[Floats], Floats]:
+    """The public features of a name: a function of rows that treats every record on its own.
+
+    Args:
+        name: "none" or "oriented-gradients".
+
+    Returns:
+        The function.
+
+    Raises:
+        InvalidInput: If there are no features of this name.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.training.features import named_features
+        >>> named_features("oriented-gradients")(np.zeros((1, 64), np.float32)).shape
+        (1, 144)
+    """
+    if not isinstance(name, str) or name not in FEATURES:
+        raise InvalidInput(f"There are no features called {name!r}. Choose one of {', '.join(FEATURES)}.")
+    return FEATURES[name]

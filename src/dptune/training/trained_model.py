@@ -15,6 +15,7 @@ from dptune.data import Dataset, flat_rows
 from dptune.errors import InvalidInput
 from dptune.judging import is_module
 from dptune.training.engines import engine_for
+from dptune.training.features import named_features
 from dptune.training.models import Cnn, Mlp
 
 __all__ = ["Trained", "TrainedModel", "parameters_of", "probabilities"]
@@ -30,18 +31,21 @@ class Trained(Generic[Description]):
         description: The model.
         parameters: One flat vector, in the order of the engine.
         engine: Which engine computes predictions; "auto" chooses.
+        prepared: The name of the public features that rows become before the model sees them.
     """
 
     description: Description
     parameters: Floats
     engine: str = "auto"
+    prepared: str = "none"
 
     def check(self) -> None:
-        """Refuse parameters that do not belong to the description.
+        """Refuse parameters that do not belong to the description, and features that do not exist.
 
         Raises:
             InvalidInput: There are not as many as the model has, or they are not numbers of single or double precision.
         """
+        named_features(self.prepared)
         values, wanted = self.parameters, self.description.dimension
         if not isinstance(values, np.ndarray) or values.dtype not in (np.float32, np.float64):
             raise InvalidInput("The parameters of a model must be an array of floating point numbers.")
@@ -56,6 +60,8 @@ class Trained(Generic[Description]):
     def _rows(self, x: Any) -> Floats:
         given, features = np.asarray(x), self.description.features
         rows = flat_rows(given)
+        if self.prepared != "none" and rows.ndim == 2 and rows.shape[1] != features and rows.dtype.kind in "fiub":
+            rows = named_features(self.prepared)(rows)
         if rows.ndim != 2 or rows.shape[1] != features or rows.dtype.kind not in "fiub":
             raise InvalidInput(
                 f"The model takes rows of {features} numbers; got an array of {rows.dtype} of shape {given.shape}. "
@@ -76,6 +82,8 @@ class TrainedModel(Trained[Mlp | Cnn]):
         description: The model: an ``Mlp`` or a ``Cnn``.
         parameters: One flat vector, in the order of the engine.
         engine: Which engine computes predictions; "auto" chooses.
+        prepared: The name of the public features that rows become before the model sees them. Rows that have the
+            width of the features already are taken as they are.
 
     Example:
         >>> import numpy as np

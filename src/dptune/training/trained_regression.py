@@ -64,13 +64,16 @@ class TrainedRegression(Trained[Regression]):
         return coefficient_of_determination(self.predict(x), y)
 
 
-def trained(model: Mlp | Cnn, parameters: Floats, engine: str = "auto") -> TrainedModel | TrainedRegression:
+def trained(
+    model: Mlp | Cnn, parameters: Floats, engine: str = "auto", prepared: str = "none"
+) -> TrainedModel | TrainedRegression:
     """A built-in model with its parameters, of the class that predicts what it is about.
 
     Args:
         model: The description.
         parameters: One flat vector, in the order of the engine.
         engine: Which engine computes predictions.
+        prepared: The name of the public features that rows become before the model sees them.
 
     Returns:
         A regression for :class:`~dptune.training.models.Regression`, else a classifier.
@@ -81,8 +84,8 @@ def trained(model: Mlp | Cnn, parameters: Floats, engine: str = "auto") -> Train
         TrainedRegression(linear regression: 1 feature, target in [0, 10], 2 parameters)
     """
     if isinstance(model, Regression):
-        return TrainedRegression(model, parameters, engine)
-    return TrainedModel(model, parameters, engine)
+        return TrainedRegression(model, parameters, engine, prepared)
+    return TrainedModel(model, parameters, engine, prepared)
 
 
 def coefficient_of_determination(found: Any, targets: Any) -> float:

@@ -1,0 +1,52 @@
+"""Which kind of data a job is about, and the public features that its records get.
+
+A job that says nothing about model and space gets the defaults of its kind (:mod:`dptune.planner.kinds`); one that does
+gets what it says. Decided by the job alone, never by records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dptune.data import Dataset
+from dptune.errors import InvalidInput
+from dptune.planner.kinds import KINDS, Kind, kind_of_benchmark
+from dptune.training.features import named_features
+
+if TYPE_CHECKING:
+    from dptune.cli._job import Job, Loaded
+
+__all__ = ["features_of", "kind_of", "with_features"]
+
+_FEATURE_RANGE = (-1.0, 1.0)
+
+
+def kind_of(job: Job) -> Kind | None:
+    """The kind whose defaults the job gets; None if it says itself what is trained and tried."""
+    if job.sections.get("model") or job.sections.get("space") or job.get("data", "loader") is not None:
+        return None
+    if job.get("data", "schema") is not None:
+        return KINDS["table"]
+    if job.get("data", "features", "none") != "none":
+        return KINDS["image"]
+    return kind_of_benchmark(job.get("data", "name"))
+
+
+def features_of(job: Job) -> str:
+    """The name of the public features that the job's records become."""
+    kind = kind_of(job)
+    name = str(job.get("data", "features", "none" if kind is None else kind.features))
+    named_features(name)
+    return name
+
+
+def with_features(job: Job, loaded: Loaded) -> Loaded:
+    """The records, and the public ones for scores, with the job's features; computed record by record."""
+    name = features_of(job)
+    if name == "none":
+        return loaded
+    if not isinstance(loaded.data, Dataset):
+        raise InvalidInput(f"'features' of [data] is for images as rows of an array; leave {name!r} out here.")
+    make = named_features(name)
+    public = None if loaded.public is None else loaded.public.map(make, _FEATURE_RANGE)
+    return loaded._replace(data=loaded.data.map(make, _FEATURE_RANGE), public=public)

@@ -1,0 +1,162 @@
+"""Defaults by kind of data, for records whose features have unit length: images and texts.
+
+A linear model, trained by DP-SGD with momentum and a small clip norm. Where every gradient is clipped, learning rate
+and clip norm act through their product alone, so one of them is tuned. What is tried is a range around a rule that was
+chosen on public data sets by ``benchmarks/defaults.py`` (``docs/accuracy.md`` says on which). Every figure follows from
+public ones; nothing here may look at a record. Tables have defaults of their own (:mod:`dptune.planner.defaults`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dptune._validate import integer, real
+from dptune.data import Dataset
+from dptune.errors import InvalidInput
+from dptune.planner.defaults import default_space, default_trainer
+from dptune.spaces import Float, Space
+from dptune.training import DpSgdTrainer, Momentum, Settings, softmax
+
+__all__ = ["KINDS", "Kind", "kind_named", "kind_of_benchmark"]
+
+_RATE = 0.1
+_LEAST_BATCH = 256
+_STEPS = 400
+_MOST_WORK = 1.6e9  # features of records that one training reads: some seconds on one core
+_CLIP = 0.1
+_TRAVEL = 3200.0  # learning rate x clip norm x steps at epsilon 1: benchmarks/defaults.py
+_WIDTH = 4.0  # what is tried reaches from the rule over this to the rule times this
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one kind of data is prepared and trained where nobody said.
+
+    Args:
+        name: "image", "text" or "table".
+        features: the public features that its records become before training.
+
+    Example:
+        >>> from dptune.planner.kinds import kind_named
+        >>> image = kind_named("image")
+        >>> image.features
+        'oriented-gradients'
+        >>> image.trainer(441, 10, 60000, epsilon=1).settings.steps
+        400
+        >>> image.space(441, 60000, epsilon=1).names
+        ('learning_rate',)
+    """
+
+    name: str
+    features: str
+
+    def trainer(
+        self, features: int, classes: int, records: int, *, epsilon: float, validation: Dataset | None = None
+    ) -> DpSgdTrainer:
+        """A private linear model from public figures alone.
+
+        Args:
+            features: How many features a record has.
+            classes: How many classes there are.
+            records: About how many records there are.
+            epsilon: The total budget; with more of it, more steps pay.
+            validation: Public records for scores.
+
+        Returns:
+            The trainer; its noise is set by a plan.
+        """
+        if self.name == "table":
+            return default_trainer(features, classes, records, validation=validation)
+        rate, steps = _rate(records), _steps(features, records, epsilon)
+        settings = Settings.from_batch(
+            rate * records,
+            records,
+            noise_multiplier=1.0,  # the plan sets it
+            steps=steps,
+            clip_norm=_CLIP,
+            learning_rate=_learning_rate(steps, epsilon),
+            optimizer=Momentum(0.9),
+        )
+        return DpSgdTrainer(softmax(features, classes), settings, validation=validation, prepared=self.features)
+
+    def space(self, features: int, records: int, *, epsilon: float) -> Space:
+        """What is tried with :meth:`trainer`: learning rates around the rule, log-uniform.
+
+        Args:
+            features: How many features a record has.
+            records: About how many records there are.
+            epsilon: The total budget.
+
+        Returns:
+            A space with one parameter.
+        """
+        if self.name == "table":
+            return default_space()
+        middle = _learning_rate(_steps(features, records, epsilon), epsilon)
+        return Space(learning_rate=Float(middle / _WIDTH, middle * _WIDTH, log=True))
+
+
+def _rate(records: int) -> float:
+    """A tenth of the records in a batch; of few records more, up to a quarter."""
+    integer("records", records, 4)
+    return max(_RATE, min(0.25, _LEAST_BATCH / records))
+
+
+def _steps(features: int, records: int, epsilon: float) -> int:
+    """Steps that grow with epsilon, as many as some seconds allow."""
+    real("epsilon", epsilon, 0, low_open=True)
+    wanted = _STEPS * min(2.0, max(1.0, math.sqrt(epsilon)))
+    affordable = _MOST_WORK / (features * records * _rate(records))
+    return round(min(wanted, max(affordable, _STEPS / 4)))
+
+
+def _learning_rate(steps: int, epsilon: float) -> float:
+    """The rule: a way of public length over all steps, the longer the less noise there is."""
+    return _TRAVEL * math.sqrt(min(10.0, max(0.1, epsilon))) / (steps * _CLIP)
+
+
+KINDS = {
+    "image": Kind("image", "oriented-gradients"),
+    "text": Kind("text", "none"),  # hashed words have unit length already
+    "table": Kind("table", "none"),
+}
+
+_BENCHMARKS = {"mnist": "image", "fashion-mnist": "image", "cifar-10": "image", "adult": "table", "imdb": "text"}
+
+
+def kind_named(name: object) -> Kind:
+    """The kind of data of this name.
+
+    Args:
+        name: "image", "text" or "table".
+
+    Returns:
+        The kind.
+
+    Raises:
+        InvalidInput: There is no such kind.
+
+    Example:
+        >>> kind_named("table").features
+        'none'
+    """
+    if not isinstance(name, str) or name not in KINDS:
+        raise InvalidInput(f"There is no kind of data called {name!r}. Choose one of {', '.join(KINDS)}.")
+    return KINDS[name]
+
+
+def kind_of_benchmark(name: object) -> Kind | None:
+    """The kind of a benchmark data set, if it has defaults by kind.
+
+    Args:
+        name: The data set's name, as :func:`dptune.training.load` takes it.
+
+    Returns:
+        The kind, or None.
+
+    Example:
+        >>> kind_of_benchmark("imdb").name
+        'text'
+    """
+    return KINDS[_BENCHMARKS[name]] if isinstance(name, str) and name in _BENCHMARKS else None
