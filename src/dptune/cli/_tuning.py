@@ -75,10 +75,11 @@ def _trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, obj
         optimizer=_OPTIMIZERS[optimizer](),
         schedule=_SCHEDULES[_named("schedule", job.get("model", "schedule", "constant"), _SCHEDULES)](),
     )
-    activation, told = job.get("model", "activation", "tanh"), {"validation": public, "prepared": features_of(job)}
+    activation = job.get("model", "activation", "tanh")
+    model = Mlp(data.features, data.classes, hidden, activation)
     if ends is not None:
-        return DpSgdTrainer(Regression(data.features, hidden, activation, target_range=ends), settings, **told)
-    return DpSgdTrainer(Mlp(data.features, data.classes, hidden, activation), settings, **told)
+        model = Regression(data.features, hidden, activation, target_range=ends)
+    return DpSgdTrainer(model, settings, validation=public, prepared=features_of(job))
 
 
 def _named(field: str, value: object, known: Mapping[str, object]) -> str:

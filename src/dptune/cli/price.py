@@ -64,10 +64,9 @@ def price(
         bounds: dict[str, Bound] = {}
         literature = {"liu_talwar_known_threshold": pure if subset is None and pure < math.inf else None}
     else:
-        box = None if density is None else box
-        bounds = published(
-            mechanism, law, delta, density=box, subset=subset, variant=None if subset is None else variant
-        )
+        way = None if subset is None else variant
+        within = None if density is None else box
+        bounds = published(mechanism, law, delta, density=within, subset=subset, variant=way)
         literature = {name: bound.epsilon for name, bound in bounds.items()}
     if figure is not None:
         _draw(figure, bounds, base_epsilon, epsilon, lower, delta)
