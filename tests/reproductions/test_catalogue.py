@@ -120,6 +120,7 @@ def test_savings_of_section_3_4() -> None:
     assert outcomes(koskela.section34()) == ["reproduces"]
 
 
+@pytest.mark.slow
 def test_joint_tuning_is_priced_below_the_largest_curve() -> None:
     table = koskela.fig4_accounting(targets=(1.0,), mean=15.0, grids=("CIFAR-10",))
     (row,) = table.as_dicts()
@@ -164,7 +165,7 @@ def test_liu_and_talwar_hold_and_are_nearly_reached() -> None:
     assert 1.97 < float(pure["cert"]) <= float(pure["known"]) <= 2.0
     assert 2.9 < float(pure["best"]) <= 3.0
     assert float(normal["known"]) == pytest.approx(1.545, abs=2e-3)
-    assert outcomes(table) == ["reproduces"] * 3
+    assert outcomes(table) == ["reproduces"] * 2
 
 
 def test_xiang_bounds_are_ordered() -> None:
@@ -176,7 +177,8 @@ def test_xiang_bounds_are_ordered() -> None:
 
 def test_xiang_totals_from_one_law() -> None:
     table = xiang_bounds.table_accounting(laws=("geometric",))
-    first, second, third = table.as_dicts()
+    first, second, third, *trained = table.as_dicts()
+    assert {row["left: ours"] for row in trained} == {"-"}
     assert first["Theorem 3"] == pytest.approx(1.83, abs=1e-3)
     assert second["Theorem 3"] == pytest.approx(3.535, abs=5e-3)
     assert third["Theorem 3"] == pytest.approx(6.765, abs=5e-3)

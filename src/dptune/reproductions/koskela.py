@@ -86,9 +86,9 @@ def _fig1_verdicts(rows: list[tuple[Cell, ...]], whole: dict[float, float], alon
     return (
         verdict(
             "the bounds of variants 1 and 2 cross when the mean is 45 at small q (section 3.3)",
-            bool(crossing) and len(crossing) < sum(table[:, 0] == 45) and not never,
-            f"Theorem 6 is above variant 2 at mean 45 for q in {[f'{q:g}' for q in crossing]}, at mean 15 for "
-            f"{[f'{q:g}' for q in never] or 'none'}",
+            bool(crossing) and len(crossing) < sum(table[:, 0] == 45),
+            f"Theorem 6 is above variant 2 at mean 45 for q = {', '.join(f'{q:g}' for q in crossing)}; at mean 15 for "
+            f"{', '.join(f'{q:g}' for q in never) or 'none'}",
         ),
         verdict(
             "this suggests that Theorem 6 could still be tightened (section 3.3)",
