@@ -213,7 +213,7 @@ EXPERIMENTS = {
         Experiment("hype-fig11", _HYPE, "votes against Feathers", _hype_fig11, "mnist",
                    "CIFAR-10; linear models stand in for the networks"),
         Experiment("hype-table4", _HYPE, "time and bandwidth of the vote",
-                   missing="our sum beside SecAgg+ is not measured yet"),
+                   missing="benchmarks/federated.py measures our sum beside SecAgg+; it is no command yet"),
         Experiment("hype-scales", _HYPE, "the five noise scales of section V-C", _hype_scales),
         Experiment("koskela-fig1", _KOSKELA, "bounds of both variants over q", _koskela_fig1),
         Experiment("koskela-fig2", _KOSKELA, "learning-rate tuning with DP-SGD", _koskela_fig2,
