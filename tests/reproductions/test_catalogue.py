@@ -15,7 +15,16 @@ from dptune.accounting.renyi import base_curve
 from dptune.cli import main
 from dptune.cli.reproduce import FIGURES
 from dptune.errors import InvalidInput
-from dptune.reproductions import hype, hype_rivals, hype_simulation, koskela, liu_talwar, papernot_steinke, xiang_bounds
+from dptune.reproductions import (
+    hype,
+    hype_rivals,
+    hype_simulation,
+    koskela,
+    koskela_tuning,
+    liu_talwar,
+    papernot_steinke,
+    xiang_bounds,
+)
 from dptune.reproductions.catalogue import EXPERIMENTS
 from dptune.reproductions.figures import draw
 from dptune.reproductions.progress import Progress
@@ -80,7 +89,9 @@ def test_json_and_figure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert [one["verdict"] for one in said["verdicts"]] == ["reproduces", "reproduces"]
     assert target.read_text().lstrip().startswith("<?xml")
     assert main(["reproduce", "koskela-savings", "--figure", str(target)]) == 2
-    assert "without curves" in capsys.readouterr().err
+    said_both = capsys.readouterr()
+    assert "without curves" in said_both.err
+    assert "REPRODUCES" in said_both.out  # the table is not lost
     with pytest.raises(InvalidInput, match="cannot be written"):
         draw(koskela.fig9(), tmp_path / "nowhere" / "lines.svg")
 
@@ -120,10 +131,11 @@ def test_savings_of_section_3_4() -> None:
     assert outcomes(koskela.section34()) == ["reproduces"]
 
 
+@pytest.mark.slow
 def test_joint_tuning_is_priced_below_the_largest_curve() -> None:
     table = koskela.fig4_accounting(targets=(1.0,), mean=15.0, grids=("CIFAR-10",))
     (row,) = table.as_dicts()
-    assert float(row["average"]) <= 1.001
+    assert 1.0 <= float(row["Lemma 9"]) < 1.1
     assert float(row["average"]) < float(row["Lemma 9"])
     assert float(row["ours all"]) < float(row["T5 all"])
     assert float(row["ours v1"]) < float(row["T6 v1"])
@@ -164,7 +176,7 @@ def test_liu_and_talwar_hold_and_are_nearly_reached() -> None:
     assert 1.97 < float(pure["cert"]) <= float(pure["known"]) <= 2.0
     assert 2.9 < float(pure["best"]) <= 3.0
     assert float(normal["known"]) == pytest.approx(1.545, abs=2e-3)
-    assert outcomes(table) == ["reproduces"] * 3
+    assert outcomes(table) == ["reproduces"] * 2
 
 
 def test_xiang_bounds_are_ordered() -> None:
@@ -176,7 +188,8 @@ def test_xiang_bounds_are_ordered() -> None:
 
 def test_xiang_totals_from_one_law() -> None:
     table = xiang_bounds.table_accounting(laws=("geometric",))
-    first, second, third = table.as_dicts()
+    first, second, third, *trained = table.as_dicts()
+    assert {row["left: ours"] for row in trained} == {"-"}
     assert first["Theorem 3"] == pytest.approx(1.83, abs=1e-3)
     assert second["Theorem 3"] == pytest.approx(3.535, abs=5e-3)
     assert third["Theorem 3"] == pytest.approx(6.765, abs=5e-3)
@@ -196,7 +209,7 @@ def test_more_votes_help_where_losses_overlap() -> None:
 
 def test_rivals_read_what_was_trained_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cut-off run goes on from the kept tables; here they are made up: one clear winner among 100."""
-    scale = hype_rivals.Scale(10, 1, 30)
+    scale = hype_rivals.Scale(10, 1, 8)
     rng = np.random.default_rng(0)
     local = rng.uniform(0.1, 0.3, (250, 100))
     local[:, 7] = 0.9
@@ -211,10 +224,8 @@ def test_rivals_read_what_was_trained_before(tmp_path: Path, monkeypatch: pytest
     table = hype_rivals.fig10(scale=scale, folder=tmp_path)
     rows = table.as_dicts()
     assert float(rows[-1]["vote"]) == pytest.approx(0.95)
-    assert float(rows[0]["vote"]) < 0.9  # at epsilon .1 the noise, 97 votes, hides the winner's 250 now and then
     assert len(rows) == 6
-    for figure in (hype_rivals.fig9, hype_rivals.fig11):
-        assert len(figure(scale=scale, folder=tmp_path).verdicts) >= 2
+    assert len(hype_rivals.fig11(scale=scale, folder=tmp_path).verdicts) == 3
 
 
 def test_kept_tables_are_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,6 +236,47 @@ def test_kept_tables_are_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
     name = hashlib.sha256(b"linear mnist iid 3 10 1").hexdigest()[:16]
     np.savez(tmp_path / f"hype-{name}.npz", local=np.zeros((3, 100)), final=np.ones(100))
     assert hype_rivals.trained("iid", 3, scale, tmp_path)[1].sum() == 100
+
+
+def test_tuning_on_a_made_up_landscape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise hurts, the scaled learning rate is the right one, and a second call trains nothing."""
+    asked: list[str] = []
+
+    def pretend(cell: koskela_tuning._Cell) -> tuple[float, float]:
+        asked.append(cell.key)
+        ideal = 0.1 if cell.part == "subset" else 0.9 if cell.part == "rest" else 1.0
+        lost = 0.1 * abs(math.log10(cell.rate / ideal)) + 0.05 * cell.noise
+        return 0.9 - lost, 1.0 if cell.part == "subset" else 10.0
+
+    levels = {("baseline", "paper"): 4.7, ("variant 1", "paper"): 2.4, ("variant 2", "paper"): 2.6}
+    levels |= {("baseline", "ours"): 3.5, ("variant 1", "ours"): 1.6, ("variant 2", "ours"): 1.9}
+    monkeypatch.setattr(koskela_tuning, "noises", lambda total, steps: levels)
+    monkeypatch.setattr(koskela_tuning, "trained", pretend)
+    table = koskela_tuning.fig2(folder=tmp_path)
+    paper, ours = table.as_dicts()
+    for row in (paper, ours):
+        assert float(row["variant 1"]) > float(row["baseline"])
+        assert float(row["time"]) == pytest.approx(150 / 25)
+    assert outcomes(table) == ["reproduces", "reproduces", "cannot be told"]
+    count = len(asked)
+    koskela_tuning.fig2(folder=tmp_path)
+    assert len(asked) == count
+
+
+@pytest.mark.slow
+def test_noise_by_account() -> None:
+    levels = koskela_tuning.noises(1.0, 376)
+    for who in ("paper", "ours"):
+        assert levels["baseline", who] > levels["variant 2", who] > levels["variant 1", who]
+    for method in ("baseline", "variant 1", "variant 2"):
+        assert levels[method, "ours"] < levels[method, "paper"]
+
+
+def test_chances_of_release() -> None:
+    law = Poisson(2.0)
+    won = koskela_tuning.chances(np.array([0.3, 0.9, 0.5]), law)
+    assert won.sum() == pytest.approx(1.0 - math.exp(-2.0))
+    assert won[1] == pytest.approx(1.0 - math.exp(-2.0 / 3.0))  # at least one of the draws is the best
 
 
 @pytest.mark.slow

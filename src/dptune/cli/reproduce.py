@@ -46,18 +46,22 @@ def reproduce(
     began = time.monotonic()
     table = one.run(quick, _progress)  # type: ignore[misc]  # a figure that can be run
     seconds = time.monotonic() - began
-    if drawn is not None:
+    if as_json:
+        print_json(_described(one, table, quick, seconds))
+    else:
+        _print(one, table, quick, seconds)
+    if drawn is not None:  # last: what took long to compute is not lost to a folder that does not exist
         from dptune.reproductions.figures import draw  # noqa: PLC0415 - only who draws waits for it
 
         draw(table, drawn)
-    if as_json:
-        print_json(_described(one, table, quick, seconds))
-        return
+
+
+def _print(one: Experiment, table: Table, quick: bool, seconds: float) -> None:
     print(f"{one.paper}: {one.what}" + (" (quick version)" if quick else ""))
     print(table)
     if one.missing:
         print(f"Not in it: {one.missing}.")
-    print(f"{seconds:.0f} s.")
+    print(f"{seconds:.0f} s.", flush=True)
 
 
 def _named(figure: str | None) -> Experiment:

@@ -56,10 +56,17 @@ def liu_talwar(
             "Mean 1/g: stop with probability g after each try. The paper itself is not among the "
             "five texts; its two pure "
             "theorems are quoted there.",
+            f"For Gaussian bases a known threshold costs {_ratios(rows)} times one run at the same "
+            f"delta: more with the mean.",
         ),
         _verdicts(rows),
         _plot(rows),
     )
+
+
+def _ratios(rows: list[tuple[Cell, ...]]) -> str:
+    found = [float(row[6]) for row in rows if row[0] != "pure"]
+    return f"{min(found):.2f} to {max(found):.2f}"
 
 
 def _verdicts(rows: list[tuple[Cell, ...]]) -> tuple[Verdict, ...]:
@@ -69,8 +76,6 @@ def _verdicts(rows: list[tuple[Cell, ...]]) -> tuple[Verdict, ...]:
     tight = max(ratio)
     best = [float(row[7]) / float(row[9]) for row in pure]
     near = max(float(row[8]) / float(row[9]) for row in pure)
-    normal = [row for row in rows if row[0] != "pure"]
-    worse = max(float(row[6]) for row in normal)
     return (
         verdict("a known threshold costs at most 2 epsilon for a pure base (Liu and Talwar, Theorem 3.1)", held,
                 f"the price is at most 2 epsilon on all {len(pure)} rows; a threshold that reaches "
@@ -78,9 +83,6 @@ def _verdicts(rows: list[tuple[Cell, ...]]) -> tuple[Verdict, ...]:
                 "epsilon is exhibited, so 2 cannot be improved for large means"),
         verdict("random stopping costs at most 3 epsilon for a pure base (Theorem 3.2)", max(best) <= 1 + 1e-9,
                 f"the price is {max(best):.3f} of 3 epsilon at most, a score with {near:.3f} of it is exhibited"),
-        verdict("for Gaussian bases a known threshold also costs about twice one run at most", worse <= 2.0,
-                f"the largest ratio to one run's epsilon at the same delta is {worse:.3f} (mean "
-                f"{max(normal, key=lambda row: float(row[6]))[2]:g}); this is our extension, not their claim"),
     )  # fmt: skip
 
 

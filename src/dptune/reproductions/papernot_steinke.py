@@ -26,7 +26,9 @@ __all__ = ["candidates", "expected_best", "fig7"]
 DELTA = 1e-5
 BASE = DpSgd(256 / 60_000, 1.1, 14_063)  # 60 epochs; its Renyi curve is the one in their file of default values
 _THEIRS = {2.0: 3.29014798e-01, 4.0: 6.68461534e-01, 10.0: 1.76124790, 13.0: 4.48407479}
-_TARGET = 0.95
+_TARGET, _NON_PRIVATE = 0.95, 0.9594
+_NAMES = ("logarithmic", "tnb 0.5", "geometric", "poisson")
+_PLOTTED = (1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 4.5, *map(float, range(5, 64)), 128.0, 256.0, 512.0)
 _MEANS = (1.5, 3.0, 10.0, 30.0, 100.0, 300.0)
 
 
@@ -66,71 +68,81 @@ def _laws(mean: float) -> dict[str, Runs]:
 def fig7(say: Callable[[str], None] = silent, *, means: Sequence[float] = _MEANS) -> Table:
     """Expected accuracy against epsilon for their four laws, by their theorems and by ours."""
     accuracies = candidates()
-    curve = base_curve(BASE, ORDERS)
+    curve, plotted = base_curve(BASE, ORDERS), base_curve(BASE, _PLOTTED)
     progress = Progress(4 * len(means), say)
     rows: list[tuple[Cell, ...]] = []
     for mean in means:
         for name, law in _laws(mean).items():
             theirs = epsilon_of(ORDERS, stopping_curve(ORDERS, curve, law), DELTA)
+            axis = float(stopping_curve(_PLOTTED, plotted, law).min())
             cost = select(BASE, law)
-            ours = cost.epsilon(DELTA)
-            rows.append((name, mean, expected_best(accuracies, law), theirs, ours, cost.epsilon_lower(DELTA)))
+            priced = cost.epsilon(DELTA), cost.epsilon_lower(DELTA)
+            rows.append((name, mean, expected_best(accuracies, law), axis, theirs, *priced))
             progress.done(f"{name}, mean {mean:g}")
     return Table(
         "Papernot and Steinke, Figure 7: expected accuracy of the best of K learning rates on MNIST, delta 1e-5",
-        ("law", "mean", "accuracy", "theirs", "ours", "certificate"),
+        ("law", "mean", "accuracy", "their axis", "theirs", "ours", "certificate"),
         rows,
-        (
-            f"One run: epsilon {BASE.epsilon(DELTA):.3f}; best learning rate {accuracies.max():.4f}, a random one "
-            f"{accuracies.mean():.4f}. Base: rate 256/60000, noise 1.1, 60 epochs.",
-            "Their axis is the smallest Renyi divergence over the orders (at order 1.25), which is "
-            "no epsilon at any delta; "
-            "so the horizontal positions cannot be compared, the order of the laws can.",
-        ),
-        _verdicts(rows),
+        _notes(rows, accuracies),
+        _verdicts(rows, accuracies),
         _plot(rows),
     )
 
 
-def _verdicts(rows: list[tuple[Cell, ...]]) -> tuple[Verdict, ...]:
+def _reach(rows: list[tuple[Cell, ...]], column: int) -> dict[str, float]:
+    """The epsilon at which each law's curve passes the target accuracy."""
+    found = {}
+    for name in _NAMES:
+        points = sorted((float(row[2]), float(row[column])) for row in rows if row[0] == name)
+        accuracy, epsilon = np.array(points).T
+        found[name] = float(np.interp(_TARGET, accuracy, epsilon)) if accuracy.max() >= _TARGET else float("inf")
+    return found
+
+
+def _notes(rows: list[tuple[Cell, ...]], accuracies: Array) -> tuple[str, ...]:
+    gain = [float(row[4]) - float(row[5]) for row in rows]
+    said = [", ".join(f"{name} {_reach(rows, c)[name]:.2f}" for name in _NAMES) for c in (4, 5)]
+    return (
+        f"One run: epsilon {BASE.epsilon(DELTA):.3f}; best learning rate {accuracies.max():.4f}, a random one "
+        f"{accuracies.mean():.4f}. Base: rate 256/60000, noise 1.1, 60 epochs.",
+        "their axis: what their code plots as privacy budget, the smallest Renyi divergence over its "
+        "orders; it is no epsilon at any delta.",
+        f"Epsilon at accuracy {_TARGET:g} by their theorems: {said[0]}; by ours: {said[1]}. Ours is "
+        f"lower on every row, by "
+        f"{min(gain):.2f} to {max(gain):.2f}.",
+    )
+
+
+def _verdicts(rows: list[tuple[Cell, ...]], accuracies: Array) -> tuple[Verdict, ...]:
     orders = tuple(_THEIRS)
-    curve = base_curve(BASE, orders)
-    off = float(np.max(np.abs(curve / np.array(list(_THEIRS.values())) - 1.0)))
-    names = ("logarithmic", "tnb 0.5", "geometric", "poisson")
-    reach = {}
-    for column in (3, 4):  # epsilon at which each law's curve reaches .95
-        for name in names:
-            points = sorted((float(row[2]), float(row[column])) for row in rows if row[0] == name)
-            accuracy, epsilon = np.array(points).T
-            high = accuracy.max() >= _TARGET
-            reach[name, column] = float(np.interp(_TARGET, accuracy, epsilon)) if high else float("inf")
-    by_theirs, by_ours = (min((reach[n, c], n) for n in names)[1] for c in (3, 4))
-    said = [", ".join(f"{n} {reach[n, c]:.2f}" for n in names) for c in (3, 4)]
-    gain = [float(row[3]) - float(row[4]) for row in rows]
+    off = float(np.max(np.abs(base_curve(BASE, orders) / np.array(list(_THEIRS.values())) - 1.0)))
+    inside = [row for row in rows if float(row[3]) <= 8.0 and float(row[2]) >= 0.85]
+    top = max(float(row[2]) for row in inside) if inside else 0.0
     return (
         verdict(
-            "the base is DP-SGD with rate 256/60000, noise 1.1 and 60 epochs (their file of default values)",
+            "one run is DP-SGD with rate 256/60000, noise 1.1 and 60 epochs (their default values give its curve)",
             off < 1e-6,
-            f"its Renyi curve agrees with the printed one to {off:.1e} at orders {', '.join(f'{a:g}' for a in orders)}",
+            f"our Renyi curve agrees with the printed one to {off:.1e} at orders {', '.join(f'{a:g}' for a in orders)}",
         ),
         verdict(
-            "the accuracy of the best of K nears that of the non-private search at a small "
-            "multiple of one run's budget",
-            min(reach[n, 3] for n in names) < 4.0 * BASE.epsilon(DELTA),
-            f"epsilon at accuracy {_TARGET:g} by their theorems: {said[0]}; best law {by_theirs}",
+            "the non-private search reaches .9594 (their default values)",
+            abs(float(accuracies.max()) - _NON_PRIVATE) < 1e-9,
+            f"the best of the 400 accuracies is {accuracies.max():.4f}",
         ),
         verdict(
-            "our bounds are below theirs for every law (ours, not a claim of the paper)",
-            min(gain) > 0.0,
-            f"{said[1]}; best law {by_ours}; lower than theirs on every row, by {min(gain):.2f} to {max(gain):.2f}",
+            "within their axes (budget to 8, accuracy .85 to .97) the private searches come close to it",
+            top > _NON_PRIVATE - 0.005,
+            f"on their axis the best expected accuracy up to 8 is {top:.4f}; the paper's text is "
+            f"not at hand, the axes are "
+            "those of its code",
         ),
     )
 
 
 def _plot(rows: list[tuple[Cell, ...]]) -> Plot:
     series = {}
-    for column, who in ((3, "theirs"), (4, "ours")):
-        for name in ("logarithmic", "tnb 0.5", "geometric", "poisson"):
+    for column, who in ((4, "theirs"), (5, "ours")):
+        for name in _NAMES:
             points = sorted((float(row[column]), float(row[2])) for row in rows if row[0] == name)
             series[f"{name}, {who}"] = ([x for x, _ in points], [y for _, y in points])
     return Plot("epsilon at delta 1e-5", "expected accuracy", series)
