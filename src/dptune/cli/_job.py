@@ -19,6 +19,7 @@ import numpy as np
 from dptune._repairs import repair_in_place
 from dptune._validate import integer, nearest
 from dptune.accounting import ADDED_OR_REMOVED
+from dptune.cli._job_types import check_type
 from dptune.errors import InvalidInput
 from dptune.executors import Executor, Processes
 from dptune.methods import Budget
@@ -106,6 +107,7 @@ class Job:
                 if field not in known:
                     has = ", ".join(known)
                     raise InvalidInput(f"Section [{name}] has no field {field!r}{nearest(field, known)}; it has {has}.")
+                check_type(name, field, fields[field])
 
     def get(self, section: str, field: str, default: Any = None) -> Any:
         """A field, or the default."""
