@@ -25,7 +25,6 @@ app = typer.Typer(
     name="dptune",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     context_settings=HELP,
     pretty_exceptions_enable=False,
 )
