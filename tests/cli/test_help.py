@@ -14,6 +14,9 @@ import pytest
 
 from dptune.cli import main
 from dptune.cli._commands import COMMANDS, _loaded
+from dptune.cli._display import clock
+from dptune.cli.tune import METHODS
+from dptune.methods import known_methods
 
 
 def _all() -> list[tuple[str, ...]]:
@@ -54,6 +57,24 @@ def test_every_argument_and_option_is_explained(command: tuple[str, ...], capsys
     for one in _parameters(command):
         assert one.help, f"{command}: {one.name}"
         assert re.sub(r"\s+", "", one.help)[:25] in shown, f"{command}: {one.name}"
+
+
+def test_the_methods_that_help_names_are_those_that_there_are() -> None:
+    assert tuple(METHODS.split(" | ")) == known_methods()
+
+
+def test_a_clock_runs_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def shown() -> tuple[str, str]:
+        with clock("planning [all]"):
+            pass
+        return capsys.readouterr()
+
+    assert shown() == ("", "")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # to rich, this is a terminal
+    out, err = shown()
+    assert out == ""
+    assert "planning [all]" in err
+    assert "0:00:0" in err
 
 
 _SHELL = """

@@ -9,6 +9,7 @@ import typer
 
 from dptune.accounting import DpSgd
 from dptune.accounting.runs import parse_runs
+from dptune.cli._display import clock
 from dptune.cli._output import number, print_json, print_rows
 from dptune.errors import InvalidInput
 from dptune.methods import Budget
@@ -56,19 +57,20 @@ def compare(
         low, high = (float(part) for part in density.split(","))
     except ValueError:
         raise InvalidInput(f"Cannot read the density {density!r}; write c,C, for example 0.75,2.") from None
-    rows = compare_methods(
-        _Described(rate, steps),
-        Candidates([{"candidate": i} for i in range(candidates)]),
-        Budget(epsilon, delta),
-        runs=parse_runs(runs),
-        records=records,
-        fraction=subset,
-        density=(low, high),
-        shards=shards,
-        clients=clients,
-        votes=votes,
-        share=share,
-    )
+    with clock("planning every method"):
+        rows = compare_methods(
+            _Described(rate, steps),
+            Candidates([{"candidate": i} for i in range(candidates)]),
+            Budget(epsilon, delta),
+            runs=parse_runs(runs),
+            records=records,
+            fraction=subset,
+            density=(low, high),
+            shards=shards,
+            clients=clients,
+            votes=votes,
+            share=share,
+        )
     if as_json:
         print_json({"epsilon": epsilon, "delta": delta, "methods": [asdict(row) for row in rows]})
         return

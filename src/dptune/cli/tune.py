@@ -7,28 +7,45 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dptune._lazy import on_call
 from dptune._validate import flag
-from dptune.cli._display import heartbeat
-from dptune.cli._job import Job, Loaded, load_data, make_budget, make_executor, read_job, with_schema
+from dptune.cli._display import clock, heartbeat
 from dptune.cli._output import number, print_json, print_rows, tell, to_the_custodian
-from dptune.cli._tuning import make_plan, make_trainer
 from dptune.errors import Interrupted, InvalidInput, Stopped
-from dptune.executors import Executor
-from dptune.methods import Plan, known_methods
-from dptune.sealed import Release, run
-from dptune.sealed.duration import offer
-from dptune.sealed.rehearsal import report
-from dptune.sealed.run import check_new
-from dptune.sealed.statement import no_model
-from dptune.trainer import Trainer
+
+if TYPE_CHECKING:
+    from dptune.cli._job import Job, Loaded, load_data, make_budget, make_executor, read_job, with_schema
+    from dptune.cli._tuning import make_plan, make_trainer
+    from dptune.executors import Executor
+    from dptune.methods import Plan
+    from dptune.sealed import Release, run
+    from dptune.sealed.duration import offer
+    from dptune.sealed.rehearsal import report
+    from dptune.sealed.run import check_new
+    from dptune.sealed.statement import no_model
+    from dptune.trainer import Trainer
+else:  # help must come at once: the same functions, imported when they are called
+    load_data, make_budget, make_executor, read_job, with_schema = on_call(
+        "dptune.cli._job", "load_data", "make_budget", "make_executor", "read_job", "with_schema"
+    )
+    make_plan, make_trainer = on_call("dptune.cli._tuning", "make_plan", "make_trainer")
+    (run,) = on_call("dptune.sealed", "run")
+    (offer,) = on_call("dptune.sealed.duration", "offer")
+    (report,) = on_call("dptune.sealed.rehearsal", "report")
+    (check_new,) = on_call("dptune.sealed.run", "check_new")
+    (no_model,) = on_call("dptune.sealed.statement", "no_model")
 
 __all__ = ["exit_code", "run_job", "show", "stoppable", "tune"]
 
 NO_MODEL = 3
+METHODS = (
+    "adaptive | naive | noisy-best | non-private-optimum | random-guess | random-stopping | subset | threshold | vote"
+)
+"""Those of dptune itself; packages may offer others."""
 
 
 def tune(
@@ -44,9 +61,7 @@ def tune(
     validation: Annotated[str | None, typer.Option(help="test | private | FILE (public records)")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The total budget, tuning included.")] = None,
     delta: Annotated[float | None, typer.Option(help="The delta of the statement, for example 1e-5.")] = None,
-    method: Annotated[
-        str | None, typer.Option(help=f"auto | {' | '.join(known_methods())} | package.module:Class (your own)")
-    ] = None,
+    method: Annotated[str | None, typer.Option(help=f"auto | {METHODS} | package.module:Class (your own)")] = None,
     runs: Annotated[str | None, typer.Option(help="geometric:MEAN | poisson:MEAN | tnb:SHAPE,MEAN | ...")] = None,
     fraction: Annotated[float | None, typer.Option(help="Share of the records used for tuning (subset).")] = None,
     ledger: Annotated[Path | None, typer.Option(help="The custodian's ledger; none: your default one.")] = None,
@@ -130,9 +145,11 @@ def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
     check_new(out)
     budget = make_budget(job)
     with stoppable(out):
-        loaded = load_data(job)
-        trainer = make_trainer(job, loaded.data, loaded.public)
-        plan, why = make_plan(job, loaded.data, trainer, budget)
+        with clock("reading the records"):
+            loaded = load_data(job)
+        with clock("planning: which noise fits the budget"):
+            trainer = make_trainer(job, loaded.data, loaded.public)
+            plan, why = make_plan(job, loaded.data, trainer, budget)
         executor = make_executor(job)
         if why is not None and not quiet:
             print(why)
