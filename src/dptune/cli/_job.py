@@ -24,7 +24,8 @@ from dptune.errors import InvalidInput
 from dptune.executors import Executor, Processes
 from dptune.methods import Budget
 from dptune.planner.incoming import schema_of_public
-from dptune.tables import Encoder, Schema, read_npz, read_schema, read_table
+from dptune.tables import Encoder, Schema, array_units, read_npz, read_schema, read_table
+from dptune.tables.arrays import check_npz_units, npz_units
 from dptune.tables.sources import table_kind
 from dptune.training import Dataset, load
 from dptune.units import UnitDataset
@@ -55,6 +56,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "feature_range",
         "missing",
         "unknown_label",
+        "unit",
+        "unit_rows",
     ),
     "model": (
         "kind",
@@ -202,7 +205,10 @@ def _records(path: str, job: Job, *, public: bool) -> Loaded:
     if not public:  # nobody else holds these arrays: no copy is made for the sake of a few bad values
         checked = Dataset(np.zeros((0, 1)), np.zeros(0, np.int64), count, **rules)
         repair_in_place(x, checked.feature_range, checked.missing)
-    return Loaded(Dataset(x, y, count, Path(path).stem, public, **rules))
+    made = Dataset(x, y, count, Path(path).stem, public, **rules)
+    most = job.get("data", "unit_rows")
+    units = check_npz_units(path, most) if not public or most is None else npz_units(path)  # validation may have none
+    return Loaded(made if units is None else array_units(made, units, most, unit=job.get("data", "unit", "unit")))
 
 
 def with_schema(job: Job, target: str | None = None) -> Job:
@@ -221,7 +227,7 @@ def with_schema(job: Job, target: str | None = None) -> Job:
         found = schema_of_public(file, target, public=job.get("data", "kind") == "public")
     else:
         return job
-    for field in ("classes", "records", *_REPAIR):
+    for field in ("classes", "records", "unit", "unit_rows", *_REPAIR):
         if job.get("data", field) is not None:
             raise InvalidInput(f"{field!r} is the schema's to say for a table; leave it out.")
     return job.with_fields("data", schema=found.describe())

@@ -75,6 +75,8 @@ TYPES: dict[str, dict[str, tuple[str, _Test]]] = {
         "feature_range": ("a list of two numbers, such as [0, 1]", _pair),
         "missing": _A_NUMBER,
         "unknown_label": _A_WHOLE,
+        "unit": _A_TEXT,
+        "unit_rows": _A_WHOLE,
     },
     "model": {
         "kind": ("a text in quotes: 'softmax' or 'mlp'", _text),

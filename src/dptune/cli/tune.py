@@ -58,6 +58,9 @@ def tune(
     data: Annotated[str | None, typer.Option(help="digits | mnist | fashion-mnist | adult | imdb | FILE")] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes of FILE.npz.")] = None,
     records: Annotated[int | None, typer.Option(help="About how many records there are: a public figure.")] = None,
+    unit_rows: Annotated[
+        int | None, typer.Option(help="Most rows of one unit, of FILE.npz with an array unit.")
+    ] = None,
     validation: Annotated[str | None, typer.Option(help="test | private | FILE (public records)")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The total budget, tuning included.")] = None,
     delta: Annotated[float | None, typer.Option(help="The delta of the statement, for example 1e-5.")] = None,
@@ -90,7 +93,9 @@ def tune(
     job = _started(source, data)
     if validation is not None and validation not in ("test", "private"):
         validation = str(Path(validation).absolute())
-    job = job.with_fields("data", classes=classes, records=records, validation=validation, kind=data_is)
+    job = job.with_fields(
+        "data", classes=classes, records=records, unit_rows=unit_rows, validation=validation, kind=data_is
+    )
     job = with_schema(job.with_fields("data", schema=None if schema is None else str(schema.absolute())), target)
     job = job.with_fields("budget", epsilon=epsilon, delta=delta)
     job = job.with_fields("method", name=method, runs=runs, fraction=fraction)

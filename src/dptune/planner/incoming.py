@@ -18,6 +18,7 @@ from dptune._validate import integer
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.tables import Encoder, Schema, array_dataset, array_units, infer, read_npz, read_schema, read_table
+from dptune.tables.arrays import check_npz_units
 from dptune.tables.sources import is_frame, is_sparse, table_kind, tensor_pair
 from dptune.training import DpSgdTrainer
 from dptune.units import UnitDataset
@@ -59,7 +60,7 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
     built_in = trainer is None or isinstance(trainer, DpSgdTrainer)
     if built_in and (pair := tensor_pair(data)) is not None:
         data = pair
-    if declared.units is None and declared.unit_rows is not None:
+    if declared.units is None and declared.unit_rows is not None and not _is_npz(data):
         raise InvalidInput("'unit_rows' is for rows with 'units', whom each row belongs to; give both, or a schema.")
     if declared.schema is not None or (built_in and _is_table(data)):
         return _table(data, declared)
@@ -89,6 +90,10 @@ def _undeclared(what: str) -> int:
 
 def _is_table(data: object) -> bool:
     return is_frame(data) or (isinstance(data, str | Path) and table_kind(Path(data)) != "npz")
+
+
+def _is_npz(data: object) -> bool:
+    return isinstance(data, str | Path) and table_kind(Path(data)) == "npz"
 
 
 def _is_arrays(data: object) -> bool:
@@ -132,6 +137,9 @@ def _arrays(data: Any, declared: Declared, *, needed: bool) -> Incoming:
     x, y = read_npz(data) if isinstance(data, str | Path) else data
     if isinstance(data, str | Path) and not declared.public:
         repair_in_place(x)  # nobody else holds it
+    units = declared.units
+    if units is None and _is_npz(data):
+        units = check_npz_units(data, declared.unit_rows)
     classes, records = declared.classes, declared.records
     if declared.public:
         classes = np.unique(np.asarray(y)).tolist() if classes is None else classes
@@ -142,8 +150,8 @@ def _arrays(data: Any, declared: Declared, *, needed: bool) -> Incoming:
     dense = x if is_sparse(x) or not declared.public else np.asarray(x)
     name = Path(data).stem if isinstance(data, str | Path) else "data"
     made: Dataset | UnitDataset = array_dataset(dense, y, classes or 0, name=name)
-    if declared.units is not None and isinstance(made, Dataset):
-        made = array_units(made, declared.units, declared.unit_rows, unit=declared.unit)
+    if units is not None and isinstance(made, Dataset):
+        made = array_units(made, units, declared.unit_rows, unit=declared.unit)
     if declared.public and records is None:
         records = len(made)
     return Incoming(made, None if records is None else integer("records", records, 1))
