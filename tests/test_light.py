@@ -35,7 +35,7 @@ def test_importing_dptune_loads_nothing_heavy() -> None:
     assert _loaded("import dptune; dir(dptune); dptune.__version__").isdisjoint((*_HEAVY, "typer", "rich"))
 
 
-@pytest.mark.parametrize("arguments", ["['--version']", "['--help']", "[]"])
+@pytest.mark.parametrize("arguments", ["['--version']", "['--help']", "[]", "['tune', '--help']"])
 def test_the_command_line_answers_without_anything_heavy(arguments: str) -> None:
     assert _loaded(f"from dptune.cli import main; assert main({arguments}) == 0").isdisjoint(_HEAVY)
 
@@ -119,7 +119,7 @@ def test_a_function_that_holds_the_package_can_be_sent_to_a_worker() -> None:
 def test_one_version() -> None:
     project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == __version__ == dptune.__version__
-    assert _lazy.__all__ == ["load_on_use"]
+    assert _lazy.__all__ == ["load_on_use", "on_call"]
 
 
 # The commands.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-__all__ = ["load_on_use"]
+__all__ = ["load_on_use", "on_call"]
 
 
 class _Package(ModuleType):
@@ -46,6 +46,31 @@ class _Package(ModuleType):
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.__dict__["_homes"]})
+
+
+def on_call(module: str, *names: str) -> list[Callable[..., Any]]:
+    """Functions of a module that is imported when one of them is called: for files whose help must come at once.
+
+    Args:
+        module: where the functions are.
+        names: what they are called there.
+
+    Returns:
+        A function for each name, in their order.
+
+    Example:
+        >>> (square_root,) = on_call("math", "sqrt")
+        >>> square_root(9.0)
+        3.0
+    """
+
+    def late(name: str) -> Callable[..., Any]:
+        def called(*given: Any, **options: Any) -> Any:
+            return getattr(importlib.import_module(module), name)(*given, **options)
+
+        return called
+
+    return [late(name) for name in names]
 
 
 def load_on_use(package: str, names: Mapping[str, Sequence[str]]) -> None:

@@ -12,7 +12,9 @@ from collections.abc import Iterable
 
 from dptune.errors import InvalidInput
 
-__all__ = ["flag", "integer", "nearest", "real"]
+__all__ = ["flag", "integer", "nearest", "real", "shown"]
+
+_LONGEST = 60
 
 
 def _interval(low: float, high: float, low_open: bool, high_open: bool) -> str:
@@ -35,11 +37,11 @@ def real(
     must = f"'{name}' must be a number in {_interval(low, high, low_open, high_open)}"
     tail = f" {hint}" if hint else ""
     if isinstance(value, bool) or not isinstance(value, int | float | numbers.Real):
-        raise InvalidInput(f"{must}; got {value!r}.{tail}")
-    x = float(value)
+        raise InvalidInput(f"{must}; got {shown(value)}.{tail}")
+    x = _float(value)
     inside = (x > low if low_open else x >= low) and (x < high if high_open else x <= high)
     if not math.isfinite(x) or not inside:
-        raise InvalidInput(f"{must}; got {value!r}.{tail}")
+        raise InvalidInput(f"{must}; got {shown(value)}.{tail}")
     return x
 
 
@@ -49,18 +51,37 @@ def integer(name: str, value: object, low: int, high: int | None = None, *, hint
     must = f"'{name}' must be a whole number in [{low}, {top}"
     tail = f" {hint}" if hint else ""
     if isinstance(value, bool) or not isinstance(value, int | float | numbers.Real):
-        raise InvalidInput(f"{must}; got {value!r}.{tail}")
-    x = float(value)
+        raise InvalidInput(f"{must}; got {shown(value)}.{tail}")
+    x = _float(value)
     if not math.isfinite(x) or x != math.floor(x) or x < low or (high is not None and x > high):
-        raise InvalidInput(f"{must}; got {value!r}.{tail}")
+        raise InvalidInput(f"{must}; got {shown(value)}.{tail}")
     return value if isinstance(value, int) else int(x)
+
+
+def _float(value: int | float | numbers.Real) -> float:
+    """As a float; beyond all of them, infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return -math.inf if isinstance(value, int) and value < 0 else math.inf
 
 
 def flag(name: str, value: object) -> bool:
     """Return ``value`` if it is True or False, or raise :class:`InvalidInput`."""
     if not isinstance(value, bool):
-        raise InvalidInput(f"'{name}' must be true or false; got {value!r}.")
+        raise InvalidInput(f"'{name}' must be true or false; got {shown(value)}.")
     return value
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: what is long is cut.
+
+    Example:
+        >>> shown("x" * 100)
+        "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."
+    """
+    text = f"a number of {value.bit_length()} bits" if isinstance(value, int) and abs(value) > 10**40 else repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

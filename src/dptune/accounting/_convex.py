@@ -7,9 +7,9 @@ Each direction of a bound may be convex on its own and still meet the other in a
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from dptune._typing import Array, Mask
+from dptune.accounting._solvers import isotonic_regression
 from dptune.accounting.profiles import ProfilePair, TableProfile
 
 __all__ = ["joined"]

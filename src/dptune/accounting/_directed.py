@@ -10,9 +10,9 @@ import math
 from abc import ABC, abstractmethod
 
 import numpy as np
-from scipy.optimize import brentq
 
 from dptune._typing import Array
+from dptune.accounting._solvers import brentq
 
 __all__ = ["TINY", "DirectedProfile", "solve"]
 

@@ -11,9 +11,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from dptune._typing import Array
+from dptune.accounting._solvers import isotonic_regression
 from dptune.accounting.profiles import DirectedProfile, ProfilePair, TableProfile
 
 __all__ = ["Pld", "convex_minorant", "dots_above", "dots_below", "even", "floored", "grid_below"]

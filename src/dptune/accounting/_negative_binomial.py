@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import brentq
 
 from dptune._typing import Array
 from dptune._validate import real
 from dptune.accounting._law import Runs
+from dptune.accounting._solvers import brentq
 from dptune.errors import InvalidInput
 
 __all__ = ["Geometric", "Logarithmic", "NegativeBinomial"]

@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from dptune._typing import Array, Indices
+from dptune.accounting._solvers import isotonic_regression
 from dptune.accounting.profiles import ProfilePair, TableProfile
 
 __all__ = ["Polygon", "attained_points", "coarse_losses", "outer_polygon", "refine", "split"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.optimize import brentq
 
+from dptune.accounting._solvers import brentq
 from dptune.accounting.profiles import ProfilePair
 from dptune.accounting.runs import Binomial, NegativeBinomial, Poisson, Runs
 

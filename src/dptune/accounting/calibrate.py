@@ -10,9 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scipy.optimize import brentq, minimize_scalar
-
 from dptune._validate import real
+from dptune.accounting._solvers import brentq, minimize_scalar
 from dptune.accounting.cost import Cost
 from dptune.accounting.runs import Binomial, NegativeBinomial, Poisson, Runs
 from dptune.accounting.selection import select

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import log_ndtr, logsumexp
 
 from dptune._typing import Array
 from dptune._validate import integer, real
 from dptune.accounting._checks import only_added_or_removed
 from dptune.accounting._combined import Compose
+from dptune.accounting._solvers import brentq
 from dptune.accounting.atoms import atoms_below, pair_from_atoms
 from dptune.accounting.cost import Cost
 from dptune.accounting.mechanisms import _Leaf

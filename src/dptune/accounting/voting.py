@@ -14,11 +14,11 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import brentq
 
 from dptune._typing import Array
 from dptune._validate import integer, real
 from dptune.accounting._pld import compose_pairs
+from dptune.accounting._solvers import brentq
 from dptune.accounting.atoms import pair_from_atoms
 from dptune.accounting.cost import Cost
 from dptune.accounting.mechanisms import Gdp

@@ -6,6 +6,7 @@ JSON object; bad input is one line on standard error and exit code 2, never a tr
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -18,11 +19,12 @@ from dptune.errors import DptuneError
 
 __all__ = ["app", "main"]
 
+_LONGEST = 1500  # characters of a refusal: what quotes a very long name is cut
+
 app = typer.Typer(
     name="dptune",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     context_settings=HELP,
     pretty_exceptions_enable=False,
 )
@@ -51,6 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = result if isinstance(result, int) else 0
     except DptuneError as error:
         code = _refuse(str(error))
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        code = _refuse("A file's name is too long for this machine; give the path of a file that is there.")
     except Exception as error:
         # The parser's own errors carry their message in this method, whichever library provides them.
         message = getattr(error, "format_message", None)
@@ -66,5 +72,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refuse(message: str) -> int:
-    print(f"dptune: {' '.join(message.split())}", file=sys.stderr)
+    line = " ".join(message.split())
+    print(f"dptune: {line if len(line) <= _LONGEST else line[:_LONGEST] + '...'}", file=sys.stderr)
     return 2

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import typing
+from collections.abc import Callable
 from typing import Any
 
 import typer
@@ -70,7 +72,23 @@ def _loaded(name: str) -> Any:
             f"'dptune {name}' cannot be loaded ({error}): install dptune again, with its extras."
         ) from None
     if isinstance(found, typer.Typer):
-        return typer.main.get_group(found)
+        group = typer.main.get_group(found)
+        for one in found.registered_commands:
+            if one.callback is not None:
+                said = one.name or typer.main.get_command_name(one.callback.__name__)
+                _explain_arguments(group.commands[said], one.callback)
+        return group
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name, context_settings=HELP)(found)
-    return typer.main.get_command(alone)
+    command = typer.main.get_command(alone)
+    _explain_arguments(command, found)
+    return command
+
+
+def _explain_arguments(command: Any, function: Callable[..., Any]) -> None:
+    """Give arguments the help that they were declared with: some versions of click forget what typer told them."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    for one in command.params:
+        told = [info.help for info in getattr(hints.get(one.name), "__metadata__", ()) if hasattr(info, "help")]
+        if told and getattr(one, "help", None) is None:
+            one.help = told[0]

@@ -7,12 +7,38 @@ is shown when the output is no terminal: the number of lines would depend on the
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dptune.sealed.loop import Beat
+if TYPE_CHECKING:
+    from dptune.sealed.loop import Beat
 
-__all__ = ["heartbeat"]
+__all__ = ["clock", "heartbeat"]
+
+
+@contextlib.contextmanager
+def clock(what: str) -> Iterator[None]:
+    """Say on a terminal what is being done, and for how long, while it is: what may take many seconds.
+
+    Args:
+        what: said in words that do not depend on records.
+    """
+    if not sys.stderr.isatty() and not os.environ.get("FORCE_COLOR"):  # machines watch no clock
+        yield
+        return
+    from rich.console import Console  # noqa: PLC0415 - slow import
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - the same
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        progress.add_task(what, total=None)
+        yield
 
 
 @contextlib.contextmanager

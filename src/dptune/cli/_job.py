@@ -19,12 +19,14 @@ import numpy as np
 from dptune._repairs import repair_in_place
 from dptune._validate import integer, nearest
 from dptune.accounting import ADDED_OR_REMOVED
+from dptune.cli._job_types import check_type
 from dptune.cli._kinds import features_of, with_features
 from dptune.errors import InvalidInput
 from dptune.executors import Executor, Processes
 from dptune.methods import Budget
 from dptune.planner.incoming import schema_of_public
-from dptune.tables import Encoder, Schema, array_regression, read_npz, read_schema, read_table
+from dptune.tables import Encoder, Schema, array_regression, array_units, read_npz, read_schema, read_table
+from dptune.tables.arrays import check_npz_units, npz_units
 from dptune.tables.sources import table_kind
 from dptune.training import Dataset, load
 from dptune.units import UnitDataset
@@ -61,6 +63,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "unknown_label",
         "missing_target",
         "features",
+        "unit",
+        "unit_rows",
     ),
     "model": (
         "kind",
@@ -115,6 +119,7 @@ class Job:
                 if field not in known:
                     has = ", ".join(known)
                     raise InvalidInput(f"Section [{name}] has no field {field!r}{nearest(field, known)}; it has {has}.")
+                check_type(name, field, fields[field])
 
     def get(self, section: str, field: str, default: Any = None) -> Any:
         """A field, or the default."""
@@ -215,7 +220,10 @@ def _records(path: str, job: Job, *, public: bool) -> Loaded:
     if not public:  # nobody else holds these arrays: no copy is made for the sake of a few bad values
         checked = Dataset(np.zeros((0, 1)), np.zeros(0, np.int64), count, **rules)
         repair_in_place(x, checked.feature_range, checked.missing)
-    return Loaded(Dataset(x, y, count, Path(path).stem, public, **rules))
+    made = Dataset(x, y, count, Path(path).stem, public, **rules)
+    most = job.get("data", "unit_rows")
+    units = check_npz_units(path, most) if not public or most is None else npz_units(path)  # validation may have none
+    return Loaded(made if units is None else array_units(made, units, most, unit=job.get("data", "unit", "unit")))
 
 
 def with_schema(job: Job, target: str | None = None) -> Job:
@@ -234,7 +242,7 @@ def with_schema(job: Job, target: str | None = None) -> Job:
         found = schema_of_public(file, target, public=job.get("data", "kind") == "public", task=job.get("data", "task"))
     else:
         return job
-    for field in ("classes", "records", "target_range", *_REPAIR, "missing_target"):
+    for field in ("classes", "records", "unit", "unit_rows", "target_range", *_REPAIR, "missing_target"):
         if job.get("data", field) is not None:
             raise InvalidInput(f"{field!r} is the schema's to say for a table; leave it out.")
     return job.with_fields("data", schema=found.describe())

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import shutil
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TextIO
 
-__all__ = ["number", "print_json", "print_rows", "tell", "to_the_custodian"]
+__all__ = ["number", "print_json", "print_rows", "tell", "to_the_custodian", "wrapped"]
 
 
 def _plain(value: object) -> object:
@@ -47,6 +49,11 @@ def print_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+
+
+def wrapped(text: str) -> str:
+    """A sentence in lines that fit the terminal."""
+    return textwrap.fill(text, shutil.get_terminal_size().columns, break_long_words=False)
 
 
 def tell(line: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dptune._validate import real
+from dptune._validate import flag, real
 from dptune.accounting.runs import parse_runs
 from dptune.cli._job import Job, make_budget, public_records, stated_records
 from dptune.cli._kinds import features_of, kind_of
@@ -100,7 +100,7 @@ def _dimension(name: str, value: Any) -> Float | Int | Choice:
         raise InvalidInput(f"The parameter {name!r} must be a list of choices, or {{low, high, log}}; got {value!r}.")
     whole = all(isinstance(value[end], int) and not isinstance(value[end], bool) for end in ("low", "high"))
     kind = Int if whole else Float
-    return kind(value["low"], value["high"], bool(value.get("log", False)))
+    return kind(value["low"], value["high"], flag(f"log of {name}", value.get("log", False)))
 
 
 def make_space(job: Job, data: object = None) -> Space:

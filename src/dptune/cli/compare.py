@@ -11,6 +11,7 @@ import typer
 
 from dptune.accounting import DpSgd
 from dptune.accounting.runs import parse_runs
+from dptune.cli._display import clock
 from dptune.cli._figure import write_figure
 from dptune.cli._output import number, print_json, print_rows
 from dptune.errors import InvalidInput
@@ -62,19 +63,20 @@ def compare(
         low, high = (float(part) for part in density.split(","))
     except ValueError:
         raise InvalidInput(f"Cannot read the density {density!r}; write c,C, for example 0.75,2.") from None
-    rows = compare_methods(
-        _Described(rate, steps),
-        Candidates([{"candidate": i} for i in range(candidates)]),
-        Budget(epsilon, delta),
-        runs=parse_runs(runs),
-        records=records,
-        fraction=subset,
-        density=(low, high),
-        shards=shards,
-        clients=clients,
-        votes=votes,
-        share=share,
-    )
+    with clock("planning every method"):
+        rows = compare_methods(
+            _Described(rate, steps),
+            Candidates([{"candidate": i} for i in range(candidates)]),
+            Budget(epsilon, delta),
+            runs=parse_runs(runs),
+            records=records,
+            fraction=subset,
+            density=(low, high),
+            shards=shards,
+            clients=clients,
+            votes=votes,
+            share=share,
+        )
     if figure is not None:
         write_figure(figure, _picture(rows, epsilon, delta))
     if as_json:

@@ -10,6 +10,7 @@ import typer
 from dptune.accounting import Cost, DpSgd
 from dptune.accounting.calibrate import calibrate_noise, calibrate_power
 from dptune.accounting.runs import parse_runs
+from dptune.cli._display import clock
 from dptune.cli._expressions import parse_density, pipeline
 from dptune.cli._output import number, print_json, print_rows
 from dptune.cli._readings import in_words, readings
@@ -44,10 +45,11 @@ def plan(
     def whole(noise: float) -> Cost:
         return pipeline(DpSgd(rate, noise, steps), law, box, subset, variant)
 
-    goal, noise = _calibrated(whole, epsilon, delta, power, at)
-    cost = whole(noise)
-    total = cost.epsilon(delta)
-    base = DpSgd(rate, noise, steps).epsilon(delta)
+    with clock("planning"):
+        goal, noise = _calibrated(whole, epsilon, delta, power, at)
+        cost = whole(noise)
+        total = cost.epsilon(delta)
+        base = DpSgd(rate, noise, steps).epsilon(delta)
     if as_json:
         figures = {"noise_multiplier": noise, "epsilon": total, "base_epsilon": base, "delta": delta}
         print_json({**figures, **readings(cost)})

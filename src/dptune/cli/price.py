@@ -12,7 +12,7 @@ from dptune.accounting.known_threshold import liu_talwar_threshold
 from dptune.accounting.literature import Bound, published
 from dptune.accounting.runs import parse_runs
 from dptune.cli._expressions import parse_base, parse_density, pipeline
-from dptune.cli._output import number, print_json, print_rows
+from dptune.cli._output import number, print_json, print_rows, wrapped
 from dptune.cli._readings import in_words, readings
 from dptune.errors import InvalidInput
 
@@ -105,7 +105,7 @@ def _show(title: str, one_run: float, epsilon: float, lower: float, literature: 
     print_rows(title, ["", "epsilon", ""], rows)
     silent = [name for name, bound in named.items() if bound is None]
     if silent:
-        print(f"Not applicable here: {', '.join(silent)}; docs/literature.md says why.")
+        print(wrapped(f"Not applicable here: {', '.join(silent)}; docs/literature.md says why."))
 
 
 def _price_plan(path: Path, as_json: bool, attacks: bool) -> None:

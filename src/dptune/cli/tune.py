@@ -7,29 +7,46 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dptune._lazy import on_call
 from dptune._validate import flag
-from dptune.cli._display import heartbeat
-from dptune.cli._job import Job, Loaded, load_data, make_budget, make_executor, read_job, with_schema
+from dptune.cli._display import clock, heartbeat
 from dptune.cli._output import number, print_json, print_rows, tell, to_the_custodian
-from dptune.cli._tuning import make_plan, make_trainer
 from dptune.errors import Interrupted, InvalidInput, Stopped
-from dptune.executors import Executor
-from dptune.methods import Plan, known_methods
-from dptune.scores import SCORES
-from dptune.sealed import Release, run
-from dptune.sealed.duration import offer
-from dptune.sealed.rehearsal import report
-from dptune.sealed.run import check_new
-from dptune.sealed.statement import no_model
-from dptune.trainer import Trainer
+
+if TYPE_CHECKING:
+    from dptune.cli._job import Job, Loaded, load_data, make_budget, make_executor, read_job, with_schema
+    from dptune.cli._tuning import make_plan, make_trainer
+    from dptune.executors import Executor
+    from dptune.methods import Plan
+    from dptune.sealed import Release, run
+    from dptune.sealed.duration import offer
+    from dptune.sealed.rehearsal import report
+    from dptune.sealed.run import check_new
+    from dptune.sealed.statement import no_model
+    from dptune.trainer import Trainer
+else:  # help must come at once: the same functions, imported when they are called
+    load_data, make_budget, make_executor, read_job, with_schema = on_call(
+        "dptune.cli._job", "load_data", "make_budget", "make_executor", "read_job", "with_schema"
+    )
+    make_plan, make_trainer = on_call("dptune.cli._tuning", "make_plan", "make_trainer")
+    (run,) = on_call("dptune.sealed", "run")
+    (offer,) = on_call("dptune.sealed.duration", "offer")
+    (report,) = on_call("dptune.sealed.rehearsal", "report")
+    (check_new,) = on_call("dptune.sealed.run", "check_new")
+    (no_model,) = on_call("dptune.sealed.statement", "no_model")
 
 __all__ = ["exit_code", "run_job", "show", "stoppable", "tune"]
 
 NO_MODEL = 3
+METHODS = (
+    "adaptive | naive | noisy-best | non-private-optimum | random-guess | random-stopping | subset | threshold | vote"
+)
+"""Those of dptune itself; packages may offer others."""
+_SCORES = "accuracy | balanced | auc | absolute | squared"  # those of dptune.scores, whose import takes time
 
 
 def tune(
@@ -45,15 +62,16 @@ def tune(
         tuple[float, float] | None, typer.Option(help="Lowest and highest target of FILE.npz, to predict a number.")
     ] = None,
     task: Annotated[str | None, typer.Option(help="classification | regression, where public targets mislead.")] = None,
-    score: Annotated[str | None, typer.Option(help=f"How models are compared: {' | '.join(SCORES)}")] = None,
+    score: Annotated[str | None, typer.Option(help=f"How models are compared: {_SCORES}")] = None,
     shares: Annotated[str | None, typer.Option(help="About the share of each class, for scores: .9,.1")] = None,
     records: Annotated[int | None, typer.Option(help="About how many records there are: a public figure.")] = None,
+    unit_rows: Annotated[
+        int | None, typer.Option(help="Most rows of one unit, of FILE.npz with an array unit.")
+    ] = None,
     validation: Annotated[str | None, typer.Option(help="test | private | FILE (public records)")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The total budget, tuning included.")] = None,
     delta: Annotated[float | None, typer.Option(help="The delta of the statement, for example 1e-5.")] = None,
-    method: Annotated[
-        str | None, typer.Option(help=f"auto | {' | '.join(known_methods())} | package.module:Class (your own)")
-    ] = None,
+    method: Annotated[str | None, typer.Option(help=f"auto | {METHODS} | package.module:Class (your own)")] = None,
     runs: Annotated[str | None, typer.Option(help="geometric:MEAN | poisson:MEAN | tnb:SHAPE,MEAN | ...")] = None,
     fraction: Annotated[float | None, typer.Option(help="Share of the records used for tuning (subset).")] = None,
     ledger: Annotated[Path | None, typer.Option(help="The custodian's ledger; none: your default one.")] = None,
@@ -82,8 +100,9 @@ def tune(
     job = _started(source, data)
     if validation is not None and validation not in ("test", "private"):
         validation = str(Path(validation).absolute())
-    job = job.with_fields("data", classes=classes, records=records, validation=validation, kind=data_is)
-    job = job.with_fields("data", target_range=list(target_range) if target_range else None, task=task, score=score)
+    job = job.with_fields("data", classes=classes, records=records, unit_rows=unit_rows)
+    job = job.with_fields("data", validation=validation, kind=data_is, task=task, score=score)
+    job = job.with_fields("data", target_range=list(target_range) if target_range else None)
     job = job.with_fields("data", shares=_numbers("shares", shares))
     job = with_schema(job.with_fields("data", schema=None if schema is None else str(schema.absolute())), target)
     job = job.with_fields("budget", epsilon=epsilon, delta=delta)
@@ -149,9 +168,11 @@ def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
     check_new(out)
     budget = make_budget(job)
     with stoppable(out):
-        loaded = load_data(job)
-        trainer = make_trainer(job, loaded.data, loaded.public, loaded.encoder)
-        plan, why = make_plan(job, loaded.data, trainer, budget)
+        with clock("reading the records"):
+            loaded = load_data(job)
+        with clock("planning: which noise fits the budget"):
+            trainer = make_trainer(job, loaded.data, loaded.public, loaded.encoder)
+            plan, why = make_plan(job, loaded.data, trainer, budget)
         executor = make_executor(job)
         if why is not None and not quiet:
             print(why)

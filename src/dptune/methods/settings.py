@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dptune._validate import real
 from dptune.accounting.runs import parse_runs
 from dptune.errors import InvalidInput
+from dptune.methods._setting_types import check_settings
 from dptune.methods.lines import Line
 from dptune.methods.plan import Method
 from dptune.methods.registry import known_methods, method_named
@@ -90,7 +92,9 @@ def _built(kind: type[Method], given: dict[str, Any], job: Surroundings, share: 
         if "validation" in accepted and (scored := job.validation(share)) is not None:
             given["validation"] = scored
     _check(kind, given)
-    return kind(**{name: _read(name, value) for name, value in given.items()})
+    read = {name: _read(name, value) for name, value in given.items()}
+    check_settings(kind, read)
+    return kind(**read)
 
 
 def _with_inner(kind: type[Method], given: dict[str, Any], job: Surroundings) -> dict[str, Any]:
@@ -102,7 +106,8 @@ def _with_inner(kind: type[Method], given: dict[str, Any], job: Surroundings) ->
     if not issubclass(inner, needed):
         fitting = [one for one in known_methods() if issubclass(method_named(one), needed)]
         raise InvalidInput(f"'inner' must be one of {', '.join(fitting)} here; got {name!r}.")
-    return {**own, "method": _built(inner, given, job, float(own.get("fraction", 1.0)))}
+    check_settings(kind, own)
+    return {**own, "method": _built(inner, given, job, real("fraction", own.get("fraction", 1.0)))}
 
 
 def _check(kind: type[Method], given: Mapping[str, Any]) -> None:

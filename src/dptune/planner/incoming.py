@@ -30,6 +30,7 @@ from dptune.tables import (
     read_schema,
     read_table,
 )
+from dptune.tables.arrays import check_npz_units
 from dptune.tables.drafting import is_regression
 from dptune.tables.map_style import is_torch_data, read_map_style, record_shape
 from dptune.tables.sources import is_frame, is_sparse, table_kind, tensor_pair
@@ -80,7 +81,7 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
         return _map_style(data, declared, trainer)
     if declared.shape is not None:
         raise InvalidInput("'shape' is for torch data sets whose records are read one by one; this data has its own.")
-    if declared.units is None and declared.unit_rows is not None:
+    if declared.units is None and declared.unit_rows is not None and not _is_npz(data):
         raise InvalidInput("'unit_rows' is for rows with 'units', whom each row belongs to; give both, or a schema.")
     if declared.schema is not None or (built_in and _is_table(data)):
         return _table(data, declared)
@@ -134,6 +135,10 @@ def _is_table(data: object) -> bool:
     return is_frame(data) or (isinstance(data, str | Path) and table_kind(Path(data)) != "npz")
 
 
+def _is_npz(data: object) -> bool:
+    return isinstance(data, str | Path) and table_kind(Path(data)) == "npz"
+
+
 def _is_arrays(data: object) -> bool:
     return isinstance(data, str | Path) or (isinstance(data, tuple) and len(data) == 2)
 
@@ -179,6 +184,9 @@ def _arrays(data: Any, declared: Declared, *, needed: bool) -> Incoming:
     x, y = read_npz(data) if isinstance(data, str | Path) else data
     if isinstance(data, str | Path) and not declared.public:
         repair_in_place(x)  # nobody else holds it
+    units = declared.units
+    if units is None and _is_npz(data):
+        units = check_npz_units(data, declared.unit_rows)
     classes, records, ends = declared.classes, declared.records, declared.target_range
     if classes is not None and ends is not None:
         raise InvalidInput("'classes' and 'target_range' contradict each other; give a range to predict a number.")
@@ -195,8 +203,8 @@ def _arrays(data: Any, declared: Declared, *, needed: bool) -> Incoming:
         made = array_regression(dense, y, ends, name=name)
     else:
         made = array_dataset(dense, y, classes or 0, name=name)
-    if declared.units is not None and isinstance(made, Dataset):
-        made = array_units(made, declared.units, declared.unit_rows, unit=declared.unit)
+    if units is not None and isinstance(made, Dataset):
+        made = array_units(made, units, declared.unit_rows, unit=declared.unit)
     if declared.public and records is None:
         records = len(made)
     return Incoming(made, None if records is None else integer("records", records, 1))

@@ -23,7 +23,7 @@ from dptune.tables.columns import Target, plain_text
 from dptune.tables.sources import is_sparse
 from dptune.units import UnitDataset, check_unit
 
-__all__ = ["array_dataset", "array_regression", "array_units", "read_npz"]
+__all__ = ["array_dataset", "array_regression", "array_units", "check_npz_units", "npz_units", "read_npz"]
 
 _PIECE = 2**20  # bytes that are read at once
 
@@ -49,13 +49,40 @@ def read_npz(path: str | Path) -> tuple[Any, Any]:
         >>> read_npz("records.npz")[1]
         array([0, 1, 0])
     """
+    x, y = _read(path, ("x", "y"))
+    return x, y
+
+
+def npz_units(path: str | Path) -> Any:
+    """Whom each row of an .npz file belongs to: its array 'unit'; None where it has none.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The array, of numbers or texts, or None.
+
+    Raises:
+        InvalidInput: If the file cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if "unit.npy" not in archive.namelist():
+                return None
+    except (OSError, zipfile.BadZipFile):
+        return None  # what is wrong with it is said when its records are read
+    return _read(path, ("unit",))[0]
+
+
+def _read(path: str | Path, names: Sequence[str]) -> list[AnyArray]:
+    """Arrays of an .npz file, by name."""
     try:
         with zipfile.ZipFile(path) as archive:
             if sum(member.file_size for member in archive.infolist()) > _memory():
                 raise MemoryError
-            if missing := {"x.npy", "y.npy"} - set(archive.namelist()):
+            if missing := {f"{name}.npy" for name in names} - set(archive.namelist()):
                 raise InvalidInput(f"{path} has no array {min(missing)[0]!r}; it must hold the arrays 'x' and 'y'.")
-            return _member(archive, "x.npy"), _member(archive, "y.npy")
+            return [_member(archive, f"{name}.npy") for name in names]
     except InvalidInput:
         raise
     except MemoryError:
@@ -87,6 +114,33 @@ def _member(archive: zipfile.ZipFile, name: str) -> AnyArray:
             end += len(piece)
         stream.read(1)  # its end: now the checksum was compared
         return array.T if fortran else array
+
+
+def check_npz_units(path: str | Path, unit_rows: object) -> Any:
+    """The units of an .npz file, if it has any; refuses a file that has them and a caller who does not speak of them.
+
+    Args:
+        path: The file.
+        unit_rows: The most rows of one unit that take part, as the caller declared it; None if not.
+
+    Returns:
+        Whom each row belongs to, or None where every row is a record.
+
+    Raises:
+        InvalidInput: If the file has an array 'unit' and ``unit_rows`` is not declared, or the other way round.
+    """
+    found = npz_units(path)
+    if found is not None and unit_rows is None:
+        raise InvalidInput(
+            f"{path} has an array 'unit', whom each row belongs to: declare 'unit_rows' (--unit-rows), the most rows "
+            "of one that take part, and all rows of one are one record; or leave the array out of the file."
+        )
+    if found is None and unit_rows is not None:
+        raise InvalidInput(
+            f"'unit_rows' is for rows of units, and {path} does not say whom each row belongs to: write an array "
+            "'unit' into it, with one entry for each row, or give arrays and 'units'."
+        )
+    return found
 
 
 def _memory() -> int:

@@ -1,0 +1,139 @@
+"""What every command says of itself: arguments explained, no word eaten, eighty columns; completion in the shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dptune.cli import main
+from dptune.cli._commands import COMMANDS, _loaded
+from dptune.cli._display import clock
+from dptune.cli.tune import METHODS
+from dptune.methods import known_methods
+
+
+def _all() -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = [()]
+    for name in COMMANDS:
+        found.append((name,))
+        found.extend((name, inner) for inner in getattr(_loaded(name), "commands", {}))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "argv", ["dptune"])
+
+
+@pytest.mark.parametrize("command", _all(), ids=" ".join)
+def test_help_is_whole_and_narrow(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "<" not in shown  # <bool> behind a flag
+    assert not re.search(r":\s+\.\s", shown)  # brackets that were taken for markup
+    assert not re.search(r"\(\s*\)|\[\s*\]", shown)
+
+
+def _parameters(command: tuple[str, ...]) -> list[Any]:
+    found = _loaded(command[0])
+    for name in command[1:]:
+        found = found.commands[name]
+    return list(found.params)
+
+
+@pytest.mark.parametrize("command", [one for one in _all() if one], ids=" ".join)
+def test_every_argument_and_option_is_explained(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    main([*command, "--help"])
+    shown = re.sub(r"[\s│]+", "", capsys.readouterr().out)
+    for one in _parameters(command):
+        assert one.help, f"{command}: {one.name}"
+        assert re.sub(r"\s+", "", one.help)[:25] in shown, f"{command}: {one.name}"
+
+
+def test_the_methods_that_help_names_are_those_that_there_are() -> None:
+    assert tuple(METHODS.split(" | ")) == known_methods()
+
+
+def test_a_clock_runs_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def shown() -> tuple[str, str]:
+        with clock("planning [all]"):
+            pass
+        return capsys.readouterr()
+
+    assert shown() == ("", "")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # to rich, this is a terminal
+    out, err = shown()
+    assert out == ""
+    assert "planning [all]" in err
+    assert "0:00:0" in err
+
+
+_SHELL = """
+source "$HOME/.bashrc"
+try() {
+    COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+    _dptune_completion dptune "${COMP_WORDS[COMP_CWORD]}" ""
+    echo "${COMPREPLY[@]}"
+}
+complete -p dptune
+try dptune tu
+try dptune ledger r
+try dptune schema draft --from
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_completion_is_installed_and_completes(tmp_path: Path) -> None:
+    """In a shell of its own, with a home of its own."""
+    program = tmp_path / "bin" / "dptune"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nfrom dptune.cli import main\nmain()\n")
+    program.chmod(0o700)
+    paths = os.pathsep.join(str(Path(one).absolute()) for one in sys.path if one)
+    given = {"HOME": str(tmp_path), "PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": paths}
+
+    def bash(text: str) -> str:
+        done = subprocess.run(["bash", "-c", text], env=given, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    assert "_DPTUNE_COMPLETE" in bash("dptune --show-completion bash; true")
+    assert "installed" in bash("dptune --install-completion bash; true")
+    assert bash(_SHELL).splitlines() == [
+        "complete -o default -F _dptune_completion dptune",
+        "tune",
+        "rebuild raise",
+        "--from-public",
+    ]
+
+
+_TABLE = "│┃┏┡├└╭╰┌╵"
+_REHEARSAL = ("--data", "digits", "--validation", "test", "--method", "random-guess", "--data-is", "public")
+
+
+def test_tables_fit_eighty_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    book, run = str(tmp_path / "a-ledger-with-a-rather-long-name.ledger"), str(tmp_path / "run")
+    budget = ["--epsilon", "3", "--delta", "1e-4"]
+    rehearsal = [*_REHEARSAL, "--seed", "1", "--workers", "1"]
+    wide: list[tuple[str, str]] = []
+    for command in (
+        ["price", "--base", "gdp:0.27", "--runs", "geometric:10", "--delta", "1e-5"],
+        ["plan", "--epsilon", "2", "--delta", "1e-5", "--rate", "0.01", "--steps", "100", "--runs", "geometric:5"],
+        ["ledger", "add", book, "a data set whose name goes on and on, as those of hospitals do", *budget],
+        ["ledger", "show", book],
+        ["ledger", "verify", book],
+        ["tune", *rehearsal, *budget, "--out", run],
+        ["vault", "show", run, "--reason", "a test"],
+    ):
+        assert main(command) == 0, command
+        shown = capsys.readouterr().out
+        wide.extend((command[0], line) for line in shown.splitlines() if len(line) > 80 and line[0] in _TABLE)
+    assert not wide
