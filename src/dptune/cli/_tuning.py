@@ -16,7 +16,15 @@ from dptune.errors import InvalidInput
 from dptune.methods import Budget, Method, Plan
 from dptune.methods.registry import method_named
 from dptune.methods.settings import Surroundings, method_from_settings
-from dptune.planner import choose, default_regression, default_space, default_trainer, named_score, with_score
+from dptune.planner import (
+    choose,
+    default_regression,
+    default_space,
+    default_trainer,
+    named_score,
+    regression_space,
+    with_score,
+)
 from dptune.regression import range_of
 from dptune.spaces import Choice, Float, Int, Space
 from dptune.tables import Encoder
@@ -94,13 +102,15 @@ def _dimension(name: str, value: Any) -> Float | Int | Choice:
     return kind(value["low"], value["high"], bool(value.get("log", False)))
 
 
-def make_space(job: Job) -> Space:
-    """The space."""
+def make_space(job: Job, data: object = None) -> Space:
+    """The space; where the job has none, one that suits the kind of the targets."""
     fields = job.sections.get("space", {})
     if not fields and _uses_defaults(job):
-        return default_space()
+        return default_space() if range_of(data) is None else regression_space()
     if not fields:
         fields = {"learning_rate": {"low": 0.01, "high": 10.0, "log": True}, "clip_norm": [0.1, 0.3, 1.0, 3.0]}
+        if range_of(data) is not None:  # errors are shares of the range, and their gradients short
+            fields = {"learning_rate": {"low": 0.003, "high": 1.0, "log": True}, "clip_norm": [0.03, 0.1, 0.3]}
     return Space(**{name: _dimension(name, value) for name, value in fields.items()})
 
 
@@ -114,12 +124,12 @@ def make_plan(job: Job, data: Any, trainer: DeclaresCost, budget: Budget) -> tup
             raise InvalidInput(f"The setting {sorted(fields)[0]!r} belongs to a method; name one in [method].")
         records = public_records(job, data) if isinstance(trainer, DpSgdTrainer) else None
         law = None if runs is None else parse_runs(str(runs))
-        advice = choose(trainer, make_space(job), budget, records=records, runs=law)
+        advice = choose(trainer, make_space(job, data), budget, records=records, runs=law)
         return advice.plan, advice.explanation
     hold = real("validation_fraction", fields.pop("validation_fraction", 0.2), 0, 1, low_open=True, high_open=True)
     unscored = isinstance(trainer, DpSgdTrainer) and trainer.validation is None
     score = trainer.declared_score if isinstance(trainer, DeclaresScore) else None
-    surroundings = Surroundings(make_space(job), hold if unscored else None, stated_records(job, data), score)
+    surroundings = Surroundings(make_space(job, data), hold if unscored else None, stated_records(job, data), score)
     return method_from_settings(find_method(job, str(name)), fields, surroundings).plan(budget, trainer), None
 
 
