@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from dptune.ledgers import Ledger
     from dptune.methods import Adaptive, Budget, NoisyBest, PrivateValidation, RandomStopping, Subset, Threshold, Vote
     from dptune.planner import tune
+    from dptune.regression import RegressionDataset
     from dptune.sealed import Release, load_release
     from dptune.sealed.run import resume, run
     from dptune.spaces import Choice, Float, Int, Space
@@ -82,6 +83,7 @@ __all__ = [
     "PrivateValidation",
     "PureDp",
     "RandomStopping",
+    "RegressionDataset",
     "Release",
     "Space",
     "Stopped",
@@ -160,6 +162,7 @@ _NAMES = {
         "Vote",
     ),
     "dptune.planner": ("tune",),
+    "dptune.regression": ("RegressionDataset",),
     "dptune.sealed": (
         "Release",
         "load_release",

@@ -138,7 +138,7 @@ def test_a_score_is_set_on_built_in_trainers_alone() -> None:
     assert made.declared_score == AbsoluteError(0.1)
     settings = Settings(0.1, 1.0, 1, clip_norm=1.0, learning_rate=1.0, batch_size=10)
     assert DpSgdTrainer(softmax(2, 2), settings).declared_score is None
-    own = trainer(cost=default_regression(3, (0, 1), 100).cost({}))(lambda params, data, rng: (None, 0.0))
+    own: Any = trainer(cost=default_regression(3, (0, 1), 100).cost({}))(lambda params, data, rng: (None, 0.0))
     assert with_score(own, None) is own
     with pytest.raises(InvalidInput, match="declared_score"):
         with_score(own, Accuracy())
