@@ -246,7 +246,7 @@ def test_a_check_on_the_records_themselves_is_caught(way: str, engine: str, monk
     assert "another sum than one record at a time" in str(found.findings[0][1])
 
 
-def _at_once(model: Any, data: Any) -> Fraction:
+def _at_once(model: Any, data: Any, *given: Any, **named: Any) -> Fraction:
     """The whole batch in one call; what raises fails the trial."""
     x, y = (data[0], data[-1]) if isinstance(data, tuple) else (data.x, data.y)
     right = model.predict(x) == y if hasattr(model, "predict") else model.correct(data) > 0.5
