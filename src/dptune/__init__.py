@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from dptune.ledgers import Ledger
     from dptune.methods import Adaptive, Budget, NoisyBest, PrivateValidation, RandomStopping, Subset, Threshold, Vote
     from dptune.planner import tune
+    from dptune.regression import RegressionDataset
     from dptune.report import report
     from dptune.sealed import Release, load_release
     from dptune.sealed.run import resume, run
@@ -84,6 +85,7 @@ __all__ = [
     "PrivateValidation",
     "PureDp",
     "RandomStopping",
+    "RegressionDataset",
     "Release",
     "Space",
     "Stopped",
@@ -166,6 +168,7 @@ _NAMES = {
     ),
     "dptune.planner": ("tune",),
     "dptune.report": ("report",),
+    "dptune.regression": ("RegressionDataset",),
     "dptune.sealed": (
         "Release",
         "load_release",

@@ -3,7 +3,8 @@
 A value is written by the parameters of its constructor and read by calling it, so whatever a class checks of a new
 value it checks of a stored one, too. Values that are told apart by a tag (costs, laws of runs, spaces, plans) register
 once, with :func:`register_tagged`; nothing else in the project takes JSON apart, and no class has a parser of its own.
-cattrs does the walking and is loaded when the first value is converted, not before.
+cattrs does the walking and is loaded when the first value is converted, not before. The file is long because all that
+takes JSON apart is here.
 """
 
 from __future__ import annotations

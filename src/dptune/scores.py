@@ -2,7 +2,8 @@
 
 A method that chooses by noisy counts pays for a count which one record moves by at most 1. Every score here is such a
 count, whatever the records hold (``docs/theorems/scores.md`` has the proofs), divided by a public constant. What a
-score needs to know of the records (the shares of classes, the range of targets) is declared, never counted.
+score needs to know of the records (the shares of classes, the range of targets) is declared, never counted. The file is
+long because each score carries its contract.
 """
 
 from __future__ import annotations

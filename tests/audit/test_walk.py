@@ -18,6 +18,7 @@ import torch
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
+from dptune import scores
 from dptune.audit import _supported_torch, _walk_judging, supported
 from dptune.audit.implementations import check
 from dptune.audit.targets.drawn import one_step
@@ -245,11 +246,25 @@ def test_a_check_on_the_records_themselves_is_caught(way: str, engine: str, monk
     assert "another sum than one record at a time" in str(found.findings[0][1])
 
 
-def _at_once(model: Any, data: Any) -> Fraction:
+def _at_once(model: Any, data: Any, *given: Any, **named: Any) -> Fraction:
     """The whole batch in one call; what raises fails the trial."""
     x, y = (data[0], data[-1]) if isinstance(data, tuple) else (data.x, data.y)
     right = model.predict(x) == y if hasattr(model, "predict") else model.correct(data) > 0.5
     return Fraction(int(np.sum(right)))
+
+
+def test_a_score_that_one_record_moves_too_far_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four times the AUCs of the groups, where twice is paid for."""
+    real = scores.Auc.count
+    monkeypatch.setattr(scores.Auc, "count", staticmethod(lambda *given, **named: 2 * real(*given, **named)))
+    found = walk(150, seed=1, only=["judging"])
+    assert found.findings
+    assert all("score auc" in case.name for case, _ in found.findings)
+
+
+def test_every_score_is_dealt() -> None:
+    dealt = {type(score) for score, _ in _walk_judging.SCORES.values() if score is not None}
+    assert dealt == set(scores.SCORES.values())
 
 
 def test_a_record_that_fails_the_trial_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,7 +146,7 @@ _WRONG = {
     "misspelt kind": ("icu.csv", "a,town,y\n", SCHEMA.replace('"number"', '"numbr"'), "did you mean 'number'"),
     "older schema": ("icu.csv", "a,town,y\n", SCHEMA.replace("version = 1", "version = 0"), "version 0"),
     "unit": ("icu.csv", "a,town,y\n", SCHEMA.replace("records", 'unit = "a"\nrecords'), "need 'unit_rows'"),
-    "regression": ("icu.csv", "a,town,y\n", SCHEMA.replace('classes = ["no", "yes"]', "range = [0, 1]"), "regression"),
+    "no range": ("icu.csv", "a,town,y\n", SCHEMA.replace('classes = ["no", "yes"]', "range = [1, 1]"), "not one value"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,52 @@ def test_a_score_is_set_on_built_in_trainers_alone() -> None:
     assert made.declared_score == AbsoluteError(0.1)
     settings = Settings(0.1, 1.0, 1, clip_norm=1.0, learning_rate=1.0, batch_size=10)
     assert DpSgdTrainer(softmax(2, 2), settings).declared_score is None
-    own = trainer(cost=default_regression(3, (0, 1), 100).cost({}))(lambda params, data, rng: (None, 0.0))
+    own: Any = trainer(cost=default_regression(3, (0, 1), 100).cost({}))(lambda params, data, rng: (None, 0.0))
     assert with_score(own, None) is own
     with pytest.raises(InvalidInput, match="declared_score"):
         with_score(own, Accuracy())
+
+
+def test_the_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
+    example = Path(__file__).parents[2] / "examples" / "regression.py"
+    assert len(example.read_text(encoding="utf-8").splitlines()) < 40
+    pytest.importorskip("pandas", reason="needs the extra 'tables'")
+    runpy.run_path(str(example))
+    said = capsys.readouterr().out
+    assert "without privacy: R^2 0.518" in said
+
+
+def test_a_job_of_numbers_takes_networks_and_scores(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 1, (300, 2))
+    np.savez(tmp_path / "a.npz", x=x, y=4 * x[:, 0])
+    job = tmp_path / "job.toml"
+    text = """
+[data]
+file = "a.npz"
+target_range = [0, 5]
+records = 300
+kind = "synthetic"
+score = "squared"
+[model]
+kind = "mlp"
+hidden = [4]
+optimizer = "adam"
+steps = 20
+[method]
+name = "random-stopping"
+runs = "geometric:2"
+[budget]
+epsilon = 3
+delta = 1e-4
+[run]
+seed = 1
+"""
+    job.write_text(text, encoding="utf-8")
+    assert main(["tune", str(job), "--out", str(tmp_path / "run")]) in (0, 3)
+    release = load_release(tmp_path / "run")
+    assert "squared error" in release.statement
+    for wrong in ('kind = "softmax"', 'kind = "mlp"\nclip = 1'):
+        job.write_text(text.replace('kind = "mlp"', wrong), encoding="utf-8")
+        assert main(["tune", str(job), "--out", str(tmp_path / "other")]) == 2
+    assert main(["tune", str(job), "--shares", "a,b", "--out", str(tmp_path / "other")]) == 2

@@ -66,12 +66,14 @@ def test_a_schema_reads_back_from_toml_and_json(schema: Schema) -> None:
 def test_defaults_are_those_of_the_columns() -> None:
     schema = schema_from_toml(GOOD)
     assert schema.columns[0] == Number("age", 0, 120, 60, "linear")
+    assert isinstance(schema.target, Target)
     assert schema.target.unknown == "no"
     assert (schema.width, schema.unit, schema.csv) == (4, "row", CsvFormat())
 
 
 def test_values_may_be_numbers_and_are_compared_as_texts() -> None:
     schema = schema_from_toml(GOOD.replace('["no", "yes"]', "[0, 1.0]").replace('"Ulm"', "true"))
+    assert isinstance(schema.target, Target)
     assert schema.target.classes == ("0", "1")
     assert Category("town", ("true", "Bonn")).values == schema.columns[1].values  # type: ignore[attr-defined]
 
@@ -99,7 +101,7 @@ _MISTAKES = {
     "one class": ('["no", "yes"]', '["no"]', "at least 2 values; got 1"),
     "a class twice": ('["no", "yes"]', '["no", "no"]', "has 'no' twice"),
     "strange unknown": ('["no", "yes"]', '["no", "yes"]\nunknown = "?"', "must be one of its classes; got '?'"),
-    "regression": ('classes = ["no", "yes"]', "range = [0, 1]", "regression is not supported yet"),
+    "empty range of the target": ('classes = ["no", "yes"]', "range = [1, 1]", "and not one value"),
     "unit": ("records = 5000", 'records = 5000\nunit = "patient_id"', "is no column of the schema"),
     "unit without rows": ("records = 5000", 'records = 5000\nunit = "age"', "need 'unit_rows'"),
     "unit is the target": ("records = 5000", 'records = 5000\nunit = "ill"\nunit_rows = 3', "is the target"),

@@ -13,9 +13,10 @@ import pytest
 from dptune.accounting import Cost, DpSgd, Gaussian
 from dptune.audit.canaries import CanaryMargin, Controlled, canary_for
 from dptune.errors import InvalidInput
+from dptune.regression import RegressionDataset
 from dptune.testing.trainers import check_judging, check_sensitivity, check_trainer, weights_of
 from dptune.trainer import trainer
-from dptune.training import Cnn, Dataset, DpSgdTrainer, Holdout, Mlp, Settings, softmax
+from dptune.training import Cnn, Dataset, DpSgdTrainer, Holdout, Mlp, Regression, Settings, linear, softmax
 from dptune.training.models import Conv
 
 SETTINGS = Settings(sampling_rate=0.3, noise_multiplier=1.5, steps=4, clip_norm=1.0, learning_rate=0.5, batch_size=9.0)
@@ -47,6 +48,23 @@ BUILT_IN: dict[str, Callable[[], Any]] = {
     ),
     "attacked": lambda: Controlled(DpSgdTrainer(softmax(6, 3), SETTINGS), CanaryMargin(canary_for(DATA))),
 }
+
+
+NUMBERS = RegressionDataset(DATA.x, np.random.default_rng(0).random(30), target_range=(0, 1))
+
+
+@pytest.mark.parametrize("hidden", [(), (5,)])
+@pytest.mark.parametrize("secure", [False, True])
+def test_regressions_keep_their_promises(hidden: tuple[int, ...], secure: bool) -> None:
+    model, settings = Regression(6, hidden, target_range=(0, 1)), replace(SETTINGS, secure=secure)
+    made = DpSgdTrainer(model, settings, holdout=Holdout(0.3, 9.0, 0.3))
+    check_trainer(made, NUMBERS, CANDIDATES)
+    check_judging(made.fit(CANDIDATES[0], NUMBERS, np.random.default_rng(0))[0], NUMBERS)
+
+
+def test_one_record_moves_a_regression_by_what_is_declared() -> None:
+    far = NUMBERS.map(lambda x: 50.0 * x)
+    assert check_sensitivity(DpSgdTrainer(linear(6, (0, 1)), ONCE), far, {}) > 0.5
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

@@ -20,6 +20,7 @@ from dptune._typing import AnyArray, Array
 from dptune.accounting import Cost
 from dptune.errors import InvalidInput
 from dptune.judging import is_module
+from dptune.regression import range_of
 from dptune.trainer import Fitted, Params, SupportsWarmStart, Trainer, check_warm_start, fit_many
 from dptune.training import Dataset
 
@@ -38,6 +39,10 @@ def canary_for(data: Dataset) -> Dataset:
     """One record that stands apart from those of ``data``."""
     if len(data) == 0:
         raise InvalidInput("A canary stands apart from other records; there are none.")
+    if range_of(data) is not None:
+        raise InvalidInput(
+            "Canaries have classes; records with numbers are audited by the walk ('dptune audit --help')."
+        )
     rows = data.flat.x
     dark = np.flatnonzero(~rows.any(axis=0))
     if len(dark):

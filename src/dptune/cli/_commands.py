@@ -27,7 +27,7 @@ COMMANDS = {
     "schema": "The public schema of a table: draft one from the names of its columns.",
     "tune": "Tune on private data within (epsilon, delta) and release the winner, the model and the statement.",
     "resume": "Finish a run that was cut off: same trials, same randomness, no second charge.",
-    "predict": "Predict with a released model: the class of every record, and the probability of each class.",
+    "predict": "Predict with a released model: a class for every record and the probability of each, or a number.",
     "report": "Write a page for people: a release with its statement and pictures, a ledger, or a rehearsal.",
     "vault": "What a curator may see of a sealed run: scores, errors, timings. Every reading is logged.",
     "vote": "Choose one configuration by a private vote of simulated clients.",

@@ -17,7 +17,15 @@ from dptune.errors import InvalidInput
 from dptune.methods import Budget, Method, Plan
 from dptune.methods.registry import method_named
 from dptune.methods.settings import Surroundings, method_from_settings
-from dptune.planner import choose, default_regression, default_space, default_trainer, named_score, with_score
+from dptune.planner import (
+    choose,
+    default_regression,
+    default_space,
+    default_trainer,
+    named_score,
+    regression_space,
+    with_score,
+)
 from dptune.regression import range_of
 from dptune.spaces import Choice, Float, Int, Space
 from dptune.tables import Encoder
@@ -106,12 +114,15 @@ def _dimension(name: str, value: Any) -> Float | Int | Choice:
 def make_space(job: Job, data: object = None) -> Space:
     """The space: as the job says, or what is usual for its kind of data, of which only the width is looked at."""
     fields = job.sections.get("space", {})
+    numbers = range_of(data) is not None
     if not fields and _uses_defaults(job):
-        return default_space()
-    if (usual := kind_of(job)) is not None and isinstance(data, Dataset):
+        return regression_space() if numbers else default_space()
+    if (usual := kind_of(job)) is not None and isinstance(data, Dataset) and not numbers:
         return usual.space(data.features, public_records(job, data), epsilon=make_budget(job).epsilon)
     if not fields:
         fields = {"learning_rate": {"low": 0.01, "high": 10.0, "log": True}, "clip_norm": [0.1, 0.3, 1.0, 3.0]}
+        if numbers:  # errors are shares of the range, and their gradients short
+            fields = {"learning_rate": {"low": 0.003, "high": 1.0, "log": True}, "clip_norm": [0.03, 0.1, 0.3]}
     return Space(**{name: _dimension(name, value) for name, value in fields.items()})
 
 

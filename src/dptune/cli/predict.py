@@ -38,7 +38,7 @@ def predict(
     ] = None,
     pickle: Annotated[bool, typer.Option("--pickle", help="Open a pickle: this runs code of whoever made it.")] = False,
 ) -> None:
-    """Predict with a released model: the class of every record and the probability of each class, or a number."""
+    """Predict with a released model: a class for every record and the probability of each, or a number."""
     found = load_release(release)
     if found.outcome == "no model":
         raise InvalidInput(f"The release in {release} has no model, so nothing can be predicted with it.")

@@ -25,7 +25,8 @@ from dptune.units import UnitDataset
 
 __all__ = ["default_regression", "named_score", "regression_space", "with_score"]
 
-_STEPS = 300
+_STEPS, _FEW_STEPS = 300, 100
+_FEW = 4096
 _LEAST_BATCH = 256
 _SHARE = 32
 
@@ -35,7 +36,8 @@ def default_regression(
 ) -> DpSgdTrainer:
     """A private linear regression for a table, from public figures alone.
 
-    Batches hold about one record in 32, at least 256 of them, at most a quarter; 300 steps; clip norm .1.
+    Batches hold about one record in 32, at least 256 of them, in 300 steps; of at most 4096 records they hold half, in
+    100 steps. The clip norm is .1.
 
     Args:
         features: How many features a record has when it is encoded.
@@ -55,14 +57,15 @@ def default_regression(
         Regression(features=13, hidden=(), activation=..., target_range=(0.0, 50.0))
     """
     integer("records", records, 4)
-    batch = min(records / 4, max(_LEAST_BATCH, records / _SHARE))
+    few = records <= _FEW
+    batch = records / 2 if few else max(_LEAST_BATCH, records / _SHARE)
     settings = Settings.from_batch(
         batch,
         records,
         noise_multiplier=1.0,  # the plan sets it
-        steps=_STEPS,
+        steps=_FEW_STEPS if few else _STEPS,
         clip_norm=0.1,
-        learning_rate=0.03,
+        learning_rate=0.02,
         optimizer=Adam(),
         schedule=Cosine(),
     )
@@ -73,14 +76,14 @@ def regression_space() -> Space:
     """The learning rates that are tried with :func:`default_regression`.
 
     Returns:
-        A space with one parameter, log-uniform from .01 to .1.
+        A space with one parameter, log-uniform from .01 to .05.
 
     Example:
         >>> from dptune.planner import regression_space
         >>> regression_space().names
         ('learning_rate',)
     """
-    return Space(learning_rate=Float(0.01, 0.1, log=True))
+    return Space(learning_rate=Float(0.01, 0.05, log=True))
 
 
 def named_score(
@@ -132,7 +135,7 @@ def with_score(trainer: Trainer[Any, object], score: Score | None) -> Trainer[An
     """The trainer with this score.
 
     Args:
-        trainer: Any trainer.
+        trainer: What trains.
         score: The score; None leaves the trainer as it is.
 
     Returns:

@@ -10,7 +10,7 @@ import numpy as np
 from dptune._typing import Array
 from dptune.executors.models import pack_model
 from dptune.judging import is_module
-from dptune.training import TrainedModel
+from dptune.training.trained_model import Trained
 
 __all__ = ["close", "finite", "weights_of"]
 
@@ -35,7 +35,7 @@ def weights_of(model: Any) -> Array | None:
         return np.concatenate([np.ravel(value) for value in model.values()]).astype(np.float64)
     if isinstance(model, float | np.ndarray | np.floating):
         return np.ravel(np.asarray(model, dtype=np.float64))
-    return model.parameters.astype(np.float64) if isinstance(model, TrainedModel) else None
+    return model.parameters.astype(np.float64) if isinstance(model, Trained) else None
 
 
 def finite(model: object) -> bool:

@@ -4,6 +4,7 @@ Engines read them: the numpy engine takes :class:`Mlp` (softmax regression is an
 the torch engine takes all of them, the fused engine takes :func:`dp_hypo_cnn`. No layer here mixes records:
 batch normalisation is left out because one record's gradient would then depend on its peers, so clipping it
 would bound nothing; dropout is left out because it only adds variance to gradients that are noised already.
+The file is long because each description carries its contract.
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ class TrainedRegression(Trained[Regression]):
     Example:
         >>> import numpy as np
         >>> from dptune.training import TrainedRegression, linear
-        >>> model = TrainedRegression(linear(1, (0, 10)), np.array([0.5, 0.2], np.float32))
+        >>> model = TrainedRegression(linear(1, (0, 10)), np.array([0.5, 0.25], np.float32))
         >>> model.predict(np.array([[1.0], [-9.0]]))
-        array([7., 0.])
+        array([7.5, 0. ])
         >>> model
         TrainedRegression(linear regression: 1 feature, target in [0, 10], 2 parameters)
     """
