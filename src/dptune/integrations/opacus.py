@@ -3,6 +3,7 @@
 The function gets a privacy engine that it must train through; afterwards the engine's accountant shows what was
 really done, and a run that did more than was declared fails. It must never be trusted to report its own epsilon.
 Rate and number of steps come from the declaration, never from the number of records (see :mod:`_opacus_engine`).
+Where the number of records is declared, too, the function is handed the loader, which keeps the rate on any part.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
+from dptune._validate import integer
 from dptune.accounting import Cost, DpSgd
+from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.randomness import Rng, as_randomness
 from dptune.trainer import Fitted, Params
 
-__all__ = ["OpacusTrainer", "opacus_trainer"]
+__all__ = ["OpacusLoaderTrainer", "OpacusTrainer", "opacus_trainer"]
 
 DataT = TypeVar("DataT")
 ModelT = TypeVar("ModelT")
@@ -38,6 +41,7 @@ class OpacusTrainer(Generic[DataT, ModelT]):
         declared: The cost of one run for given parameters.
         module_factory: Makes the modules that the function returns, where they are no ``Sequential``.
         exact_steps: Whether the function's own loop takes exactly the declared number of steps.
+        clip: The declared clip norm for given parameters, where one is declared.
 
     Example:
         >>> from dptune import DpSgd
@@ -51,6 +55,7 @@ class OpacusTrainer(Generic[DataT, ModelT]):
     declared: Callable[[Params], DpSgd]
     module_factory: Callable[[Params], Any] | None = None
     exact_steps: bool = True
+    clip: Callable[[Params], float] | None = None
 
     def cost(self, params: Params) -> Cost:
         """The declared cost of one run."""
@@ -87,10 +92,16 @@ class OpacusTrainer(Generic[DataT, ModelT]):
 
         Raises:
             InvalidInput: If the function took fewer steps than declared, which would be paid for and not used, or asked
-                for more, which would be left out.
+                for more, which would be left out; or if it used more noise than declared.
         """
-        fitted, steps, more = self._fit(params, data, rng)
-        declared = self.declared(params).steps
+        fitted, engine = self._fit(params, data, rng)
+        history, cost = engine.accountant.history, self.declared(params)
+        steps, more, declared = sum(count for _, _, count in history), engine.asked_for_more, cost.steps
+        most = max(noise for noise, _, _ in history)
+        if most > cost.noise_multiplier * (1 + _ROUNDING):
+            raise InvalidInput(
+                f"The run used noise {most:g} but declared {cost.noise_multiplier:g}, which is less. Train with that."
+            )
         if self.exact_steps and (more or steps < declared):
             asked = "more than that" if more else f"{steps}"
             raise InvalidInput(
@@ -99,27 +110,104 @@ class OpacusTrainer(Generic[DataT, ModelT]):
             )
         return fitted
 
-    def _fit(self, params: Params, data: DataT, rng: Rng) -> tuple[Fitted[ModelT], int, bool]:
-        """The outcome, the number of steps that were taken, and whether the function asked for more."""
-        torch, engine = _torch(), _engine(self.declared(params))
+    def _prepared(self, params: Params, data: DataT) -> tuple[Any, DataT]:
+        """A fresh engine, and what the function is called with."""
+        return self._engine(params, None), data
+
+    def _engine(self, params: Params, batch: float | None) -> Any:
+        clip = None if self.clip is None else float(self.clip(params))
+        return _adapter().DeclaredEngine(self.declared(params), batch=batch, clip=clip)
+
+    def _fit(self, params: Params, data: DataT, rng: Rng) -> tuple[Fitted[ModelT], Any]:
+        """The outcome, and the engine, whose history tells what was done."""
+        torch, (engine, records) = _torch(), self._prepared(params, data)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int.from_bytes(as_randomness(rng).child("opacus").secret()[:7], "little"))
-            outcome = self.function(params, data, engine)
+            outcome = self.function(params, records, engine)
         if not isinstance(outcome, tuple) or len(outcome) != 2:
             raise InvalidInput(
                 f"A training function must return (model, score); this one returned {type(outcome).__name__}."
             )
         check_history(engine.accountant.history, engine.declared)
-        steps = sum(count for _, _, count in engine.accountant.history)
-        return Fitted(outcome[0], float(outcome[1])), steps, engine.asked_for_more
+        if sum(count for _, _, count in engine.accountant.history) > engine.drawn:
+            raise InvalidInput(
+                "The run took steps on batches that were not drawn at the declared rate, such as those of a DataLoader "
+                "with a fixed batch size. Iterate over the loader that engine.make_private() returned."
+            )
+        return Fitted(_adapter().released(outcome[0]), float(outcome[1])), engine
+
+
+@dataclass(frozen=True)
+class OpacusLoaderTrainer(OpacusTrainer[Dataset, ModelT]):
+    """An Opacus training function that is handed its loader: ``(params, loader, engine) -> (model, score)``.
+
+    The loader draws every record at the declared rate whatever part of the records a trial is about, and its length is
+    the public one over the rate. Gradients are divided by the rate times the declared number of records, scaled by the
+    plan where it trains on a part.
+
+    Args:
+        records: About how many records there are: declared, never counted.
+
+    Example:
+        >>> from dptune import DpSgd
+        >>> from dptune.integrations.opacus import OpacusLoaderTrainer
+        >>> trainer = OpacusLoaderTrainer(lambda *given: (None, 0.0), lambda p: DpSgd(0.01, 1.0, 100), records=6000)
+        >>> trainer.declared_batch
+        60.0
+    """
+
+    records: int = 1
+
+    @property
+    def takes_datasets(self) -> bool:
+        """Whatever is brought becomes a :class:`~dptune.data.Dataset`."""
+        return True
+
+    @property
+    def declared_records(self) -> int:
+        """About how many records there are."""
+        return self.records
+
+    @property
+    def declared_batch(self) -> float:
+        """The denominator of gradients when all records are trained on."""
+        rates = {float(self.declared(_Same(value)).sampling_rate) for value in (1, 2)}
+        if len(rates) > 1:
+            raise InvalidInput(
+                "The sampling rate must not depend on a tuned parameter: it is what every part of the records keeps. "
+                "Declare cost=lambda params: DpSgd(rate, params['noise_multiplier'], steps)."
+            )
+        return rates.pop() * self.records
+
+    def check(self, params: Params, data: object) -> None:
+        """Refuse records that are no :class:`~dptune.data.Dataset`; looks at their type alone.
+
+        Args:
+            params: The parameters of a run.
+            data: The records.
+
+        Raises:
+            InvalidInput: They are of another type.
+        """
+        if not isinstance(data, Dataset):
+            raise InvalidInput(
+                f"With 'records' declared, Opacus functions train on a dptune Dataset; got {type(data).__name__}. Make "
+                "one of arrays: dptune.Dataset(x, y, classes=...)."
+            )
+
+    def _prepared(self, params: Params, data: Dataset) -> tuple[Any, Dataset]:
+        engine = self._engine(params, float(params.get("batch_size", self.declared_batch)))
+        return engine, cast(Dataset, engine.load(data))  # the function gets a loader instead
 
 
 def opacus_trainer(
     *,
     cost: DpSgd | Callable[[Params], DpSgd],
+    records: int | None = None,
+    clip: float | Callable[[Params], float] | None = None,
     module: Callable[[Params], Any] | None = None,
     exact_steps: bool = True,
-) -> Callable[[Callable[[Params, DataT, Any], tuple[ModelT, float]]], OpacusTrainer[DataT, ModelT]]:
+) -> Callable[[Callable[[Params, Any, Any], tuple[Any, float]]], OpacusTrainer[Any, Any]]:
     """Make a trainer of an Opacus training function whose one run costs at most ``cost``.
 
     The loader that the engine returns draws at the declared rate, about one over the rate batches in a pass, and ends
@@ -130,6 +218,10 @@ def opacus_trainer(
 
     Args:
         cost: The cost of one run, or a function of the parameters that returns it.
+        records: About how many records there are, a public figure. With it the function is handed a loader instead of
+            the records, ``(params, loader, engine)``, which keeps the declared rate on every part of them; without it,
+            the function makes its own of the data that it is given.
+        clip: The clip norm, or a function of the parameters that returns it, if another one is to be refused.
         module: A function of the parameters, which can be imported, that makes the modules which the function returns;
             not needed for a ``torch.nn.Sequential`` of common layers.
         exact_steps: Whether the function's own loop takes exactly the declared number of steps: one that takes more or
@@ -137,7 +229,7 @@ def opacus_trainer(
             leaves it to the loader to end it.
 
     Returns:
-        A decorator for a function ``(params, data, engine) -> (model, score)``.
+        A decorator for a function ``(params, data or loader, engine) -> (model, score)``.
 
     Raises:
         InvalidInput: If ``cost`` is neither.
@@ -158,7 +250,22 @@ def opacus_trainer(
     declared: Callable[[Params], DpSgd] = (lambda params: cost) if isinstance(cost, DpSgd) else cost
     if not callable(declared):
         raise InvalidInput("'cost' must be a DpSgd cost, or a function of the parameters that returns one.")
-    return lambda function: OpacusTrainer(function, declared, module, exact_steps)
+    clips: Callable[[Params], float] | None = clip if clip is None or callable(clip) else lambda params: clip
+    if records is None:
+        return lambda function: OpacusTrainer(function, declared, module, exact_steps, clips)
+    count = integer("records", records, 1)
+    return lambda function: OpacusLoaderTrainer(function, declared, module, exact_steps, clips, records=count)
+
+
+class _Same(dict[str, Any]):
+    """Parameters that all have the same value, to see what depends on them."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self._value = value
+
+    def __missing__(self, name: str) -> float:
+        return self._value
 
 
 def check_history(history: History, declared: DpSgd) -> None:
@@ -186,10 +293,10 @@ def _torch() -> Any:
     return importlib.import_module("torch")
 
 
-def _engine(declared: DpSgd) -> Any:
-    """A fresh privacy engine that samples as declared."""
+def _adapter() -> Any:
+    """The part of the adapter that needs Opacus."""
     try:
         importlib.import_module("opacus")
     except ImportError as error:
         raise InvalidInput("Opacus is not installed. Run: pip install 'dptune[torch]'.") from error
-    return importlib.import_module("dptune.integrations._opacus_engine").DeclaredEngine(declared)
+    return importlib.import_module("dptune.integrations._opacus_engine")

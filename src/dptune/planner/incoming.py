@@ -19,6 +19,7 @@ from dptune.errors import InvalidInput
 from dptune.tables import Encoder, Schema, array_dataset, array_units, infer, read_npz, read_schema, read_table
 from dptune.tables.map_style import is_torch_data, read_map_style, record_shape
 from dptune.tables.sources import is_frame, is_sparse, table_kind, tensor_pair
+from dptune.trainer import TakesDatasets
 from dptune.training import Cnn, DpSgdTrainer
 from dptune.units import UnitDataset
 
@@ -58,6 +59,7 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
     user's own is handed on as it is.
     """
     built_in = trainer is None or isinstance(trainer, DpSgdTrainer)
+    built_in |= isinstance(trainer, TakesDatasets) and trainer.takes_datasets
     if built_in and (pair := tensor_pair(data)) is not None:
         data = pair
     if built_in and is_torch_data(data):
