@@ -208,7 +208,20 @@ class _Same(dict[str, Any]):
 
 
 def check_history(history: History, declared: DpSgd) -> None:
-    """Refuse a run that used less noise, a higher rate or more steps than declared."""
+    """Refuse a run that used less noise, a higher rate or more steps than declared.
+
+    Args:
+        history: What the engine's accountant kept: noise, rate and number of steps, as often as they changed.
+        declared: The cost of one run.
+
+    Raises:
+        InvalidInput: The run did more than that, or took no step.
+
+    Example:
+        >>> from dptune import DpSgd
+        >>> from dptune.integrations.opacus import check_history
+        >>> check_history([(1.0, 0.01, 100)], DpSgd(0.01, 1.0, 100))
+    """
     if not history:
         raise InvalidInput(
             "The training function took no step through its privacy engine. Call engine.make_private() in it and "
