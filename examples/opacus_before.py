@@ -11,7 +11,7 @@ from dptune.training import load
 
 DATA = load(sys.argv[1])
 SIDE = round(DATA.train.features**0.5)
-RECORDS, BATCH, STEPS = (60000, 300, 800) if sys.argv[1] == "mnist" else (1400, 100, 112)
+RECORDS, BATCH, STEPS = (60000, 300, 800) if sys.argv[1] == "mnist" else (1400, 140, 40)
 X, Y = torch.tensor(DATA.train.x).reshape(-1, 1, SIDE, SIDE), torch.tensor(DATA.train.y)
 
 
