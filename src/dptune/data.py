@@ -2,8 +2,8 @@
 
 Whether records are private or public is said when they are read. A private record that is invalid is repaired on its
 own by a public rule, so that no refusal, no message and no other record depends on it (``docs/sealed_runs.md``); a
-public one is refused with a clear line. Nothing here may be inferred from private records. The file is long because
-the rules of repair stand in one place.
+public one is refused with a clear line. Nothing here may be inferred from private records. The file is long because the
+rules of repair stand beside the class that obeys them.
 """
 
 from __future__ import annotations

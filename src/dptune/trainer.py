@@ -41,6 +41,7 @@ __all__ = [
     "SupportsShapes",
     "SupportsStacking",
     "SupportsWarmStart",
+    "TakesDatasets",
     "Trainer",
     "check_cost_declared",
     "check_trainer",
@@ -360,6 +361,15 @@ class DeclaresFactory(Protocol):
     @property
     def module_factory(self) -> Callable[[Params], Any] | None:
         """A function of the parameters that returns a new module, or None."""
+
+
+@runtime_checkable
+class TakesDatasets(Protocol):
+    """A trainer that is given a :class:`~dptune.data.Dataset`, whatever form the records of ``dptune.tune`` have."""
+
+    @property
+    def takes_datasets(self) -> bool:
+        """Whether it is."""
 
 
 @runtime_checkable

@@ -159,3 +159,20 @@ def test_bad_declarations() -> None:
     )
     with pytest.raises(InvalidInput, match=r"must return \(model, score\)"):
         careless.fit({}, None, Randomness.rehearsal(1))
+
+
+def test_steps_on_fixed_batches_fail() -> None:
+    """The engine's history says nothing of it: the optimizer is the private one, only the batches are not drawn."""
+
+    def fixed(params: Any, data: Any, engine: Any) -> tuple[Any, float]:
+        module, (x, y) = torch.nn.Linear(3, 2), data
+        loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        made = {"module": module, "optimizer": optimizer, "data_loader": loader, "noise_multiplier": 1.0}
+        module, optimizer, _ = engine.make_private(**made, max_grad_norm=1.0)
+        step_through(module, optimizer, torch.nn.CrossEntropyLoss(), loader)
+        return module, 0.0
+
+    data = torch.randn(20, 3), torch.zeros(20, dtype=torch.long)
+    with pytest.raises(InvalidInput, match="not drawn at the declared rate"):
+        opacus_trainer(cost=DpSgd(0.2, 1.0, 5))(fixed).fit({}, data, Randomness.rehearsal(1))

@@ -14,6 +14,7 @@ from dptune.randomness import Randomness
 from dptune.trainer import Params
 from dptune.training import DpSgdTrainer, Settings
 from dptune.training.torch_engine import TorchEngine
+from dptune.units import UnitDataset
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(9, 2, 5, 4)).astype(np.float32)
@@ -94,3 +95,14 @@ def test_images_are_trained_and_judged_as_images() -> None:
     trainer.check({}, DATA)
     fitted = trainer.fit({}, DATA, Randomness.rehearsal(0))
     assert int(correct(fitted.model, DATA)) == round(9 * fitted.score)
+
+
+def test_units_of_images_are_clipped_as_a_whole() -> None:
+    settings = Settings(1.0, 1e-6, steps=1, clip_norm=CLIP, learning_rate=1.0, batch_size=1.0)
+    trainer = DpSgdTrainer(lambda params: _Own(), settings)
+    units = UnitDataset(DATA, [0, 0, 0, 1, 1, 1, 2, 2, 2], unit_rows=3)
+    trainer.check({}, units)
+    key = Randomness.rehearsal(0)
+    models = [trainer.fit({}, units.take(np.array(some)), key).model for some in ([0, 1, 2], [0, 2])]
+    flat = [torch.cat([p.detach().reshape(-1) for p in model.parameters()]) for model in models]
+    assert 0.0 < float((flat[0] - flat[1]).norm()) <= CLIP * (1 + 1e-4)

@@ -3,6 +3,7 @@
 Opacus takes them from the number of records, so that one record more would change the rate, or fail a run. Here the
 sampler draws at the declared rate, gives the declared number of batches and no more, and takes the step of an empty
 batch (noise alone) by itself: whether a batch is empty is nothing that a training function should decide anything by.
+Where the number of records is declared, the loader is made here, too, and handed to the training function.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import opacus
 import torch
-from torch.utils.data import DataLoader, IterableDataset, Sampler
+from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
 
 from dptune.accounting import DpSgd
+from dptune.data import Dataset
 from dptune.errors import InvalidInput
 
-__all__ = ["DeclaredEngine"]
+__all__ = ["DeclaredEngine", "released"]
 
 
 class _DeclaredBatches(Sampler[list[int]]):
@@ -31,6 +34,8 @@ class _DeclaredBatches(Sampler[list[int]]):
         return max(1, round(1 / self._engine.declared.sampling_rate))
 
     def __iter__(self) -> Iterator[list[int]]:
+        if self.optimizer is None:
+            raise InvalidInput("Batches are drawn for steps of training: call engine.make_private(...) first.")
         for _ in range(len(self)):
             if self._engine.drawn >= self._engine.declared.steps:
                 self._engine.asked_for_more = True
@@ -56,12 +61,21 @@ def _step_with_noise_alone(optimizer: Any) -> None:
 class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is untyped
     """Makes training private at the declared cost; every refusal follows from the code and the declaration alone."""
 
-    def __init__(self, declared: DpSgd) -> None:
+    def __init__(self, declared: DpSgd, *, batch: float | None = None, clip: float | None = None) -> None:
         super().__init__()
         self.declared = declared
+        self._batch, self._clip = batch, clip  # declared, or None
+        self.loader: Any = None  # for the training function, where the adapter makes it
         self.drawn = 0  # batches, by all loaders together
         self.asked_for_more = False  # than the declared steps
         self._denominator = 1.0
+
+    def load(self, data: Dataset) -> Any:
+        """The loader for the training function: Poisson batches of (x, y), a public number of them in a pass."""
+        x = torch.from_numpy(np.ascontiguousarray(data.x, dtype=np.float32))
+        tensors = TensorDataset(x, torch.from_numpy(data.y))
+        self.loader = DataLoader(tensors, batch_sampler=_DeclaredBatches(self, len(data)))
+        return self.loader
 
     def make_private(self, *, data_loader: Any, noise_multiplier: float, **others: Any) -> Any:
         """As Opacus does, with the declared rate and steps; gradients are divided by the given loader's batch size."""
@@ -71,13 +85,39 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
                 f"The run used noise {noise_multiplier:g} but declared {self.declared.noise_multiplier:g}. Train with "
                 "the declared noise."
             )
-        self._denominator = _batch_size(data_loader)
+        self._check_clip(others.get("max_grad_norm"))
+        self._denominator = self._batch_of(data_loader)
         made = super().make_private(data_loader=data_loader, noise_multiplier=noise_multiplier, **others)
         optimizer, loader = made[1], made[-1]
         loader.batch_sampler.optimizer = optimizer
         hook = self.accountant.get_optimizer_hook_fn(sample_rate=self.declared.sampling_rate)
         optimizer.attach_step_hook(hook)
         return made
+
+    def _check_clip(self, given: Any) -> None:
+        if self._clip is not None and not (
+            isinstance(given, int | float) and abs(given - self._clip) <= 1e-9 * self._clip
+        ):
+            raise InvalidInput(
+                f"The run clips to {given!r:.80} but declared a clip norm of {self._clip:g}. Use one of them."
+            )
+
+    def _batch_of(self, loader: Any) -> float:
+        """The denominator of gradients: public, and the one that rate and number of records make, where declared."""
+        if loader is self.loader and self._batch is not None:
+            return self._batch
+        if self.loader is not None and loader.dataset is not self.loader.dataset:
+            raise InvalidInput(
+                "The run trains on other records than it was given: make_private(data_loader=...) must get the loader "
+                "that the training function is called with."
+            )
+        found = _batch_size(loader)
+        if self._batch is not None and abs(found - self._batch) > 0.5:
+            raise InvalidInput(
+                f"The run's loader has batch_size {found:g} but the declared rate and number of records make "
+                f"{self._batch:g}. Use the loader that the training function is called with."
+            )
+        return found if self._batch is None else self._batch
 
     def make_private_with_epsilon(self, **others: Any) -> Any:
         """Refused: its noise would follow the number of records."""
@@ -88,6 +128,8 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
 
     def _prepare_data_loader(self, data_loader: Any, **others: Any) -> Any:
         self.dataset = data_loader.dataset
+        if data_loader is self.loader:
+            return data_loader
         return DataLoader(
             data_loader.dataset,
             batch_sampler=_DeclaredBatches(self, len(data_loader.dataset)),
@@ -119,3 +161,10 @@ def _batch_size(loader: Any) -> float:
     if not found:
         raise InvalidInput("The data loader has no batch_size, which divides gradients. Give it one that is public.")
     return float(found)
+
+
+def released(model: Any) -> Any:
+    """The module itself, ready to predict, without what Opacus put around it for training."""
+    if isinstance(model, opacus.GradSampleModule):
+        return model.to_standard_module().eval()
+    return model

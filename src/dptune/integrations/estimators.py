@@ -1,7 +1,8 @@
 """Any estimator with a declared cost as a trainer: a scikit-learn style class that is private by itself.
 
 dptune cannot see inside of such a class: that one ``fit`` costs what is declared is its author's promise. What it
-adds is the price of the choice among many of them.
+adds is the price of the choice among many of them, and care for what an estimator keeps: the seed of its noise, how
+often it was fitted, and which classes it happened to see are in no model that leaves.
 """
 
 from __future__ import annotations
@@ -19,6 +20,14 @@ from dptune.integrations._generators import forget_generators, secret_state
 from dptune.trainer import Fitted, Params
 
 __all__ = ["EstimatorTrainer", "epsilon_of", "estimator_trainer"]
+
+# By the scikit-learn class: options under which it predicts as diffprivlib's does, and what predictions are made of.
+_PREDICTS_BY: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "GaussianNB": ({}, ("classes_", "class_prior_", "theta_", "var_", "n_features_in_")),
+    "LogisticRegression": ({"solver": "liblinear"}, ("classes_", "coef_", "intercept_", "n_features_in_")),
+}
+# What an estimator of diffprivlib would read off the records if nobody says it.
+_BOUNDS = ("data_norm", "bounds", "bounds_X", "bounds_y", "classes")
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,9 @@ class EstimatorTrainer:
 
         The state tells the noise, and an estimator is released with its parameters.
 
+        A public record of every class, all zeros, is added to the private ones: so every fit knows all classes, and
+        which of them the private records hold decides neither what is released nor whether ``fit`` raises.
+
         Args:
             params: the configuration.
             data: the records that this run may see.
@@ -60,13 +72,55 @@ class EstimatorTrainer:
             The fitted estimator, and its accuracy on the public records.
         """
         estimator = self.factory(params)
-        if "random_state" in estimator.get_params():
-            estimator.set_params(random_state=secret_state(rng))
-        estimator.fit(data.x, data.y)
+        seeds = [name for name in estimator.get_params() if name.rpartition("__")[2] == "random_state"]
+        for name in seeds:
+            estimator.set_params(**{name: secret_state(rng)})
+        if "accountant" in estimator.get_params():  # by default one for the whole process, which counts its fits
+            estimator.set_params(accountant=type(estimator.accountant)())
+        blank = np.clip(np.zeros((data.classes, data.features), data.x.dtype), *data.feature_range)
+        estimator.fit(np.concatenate([data.x, blank]), np.concatenate([data.y, np.arange(data.classes)]))
+        estimator.set_params(**dict.fromkeys(seeds))  # who knows the seed can take the noise away again
         forget_generators(estimator)
+        model = _plain(estimator)
         if self.validation is None:
-            return Fitted(estimator, 0.0)
-        return Fitted(estimator, float(np.mean(estimator.predict(self.validation.x) == self.validation.y)))
+            return Fitted(model, 0.0)
+        return Fitted(model, float(np.mean(model.predict(self.validation.x) == self.validation.y)))
+
+    @property
+    def takes_datasets(self) -> bool:
+        """Whatever is brought becomes a :class:`~dptune.data.Dataset`."""
+        return True
+
+    def check(self, params: Params, data: object) -> None:
+        """Refuse records that are no rows; looks at their type and shape alone.
+
+        Args:
+            params: the configuration.
+            data: the records.
+
+        Raises:
+            InvalidInput: they are no data set, or images.
+        """
+        if not isinstance(data, Dataset):
+            raise InvalidInput(f"Estimators are fitted on a dptune Dataset; got {type(data).__name__}.")
+        if len(data.shape) > 1:
+            raise InvalidInput(f"Estimators take rows; these records have the shape {data.shape}. Give 'data.flat'.")
+
+
+def _plain(estimator: Any) -> Any:
+    """A diffprivlib estimator as the scikit-learn one that it is made of, which a safe file can hold.
+
+    Only what predictions need is kept: the number of iterations, for one, is nothing that its epsilon covers.
+    """
+    kind = type(estimator)
+    base = next((one for one in kind.__mro__ if one.__module__.startswith("sklearn.")), None)
+    if not kind.__module__.startswith("diffprivlib.") or base is None or base.__name__ not in _PREDICTS_BY:
+        return estimator
+    made, (options, kept) = base(), _PREDICTS_BY[base.__name__]
+    made.set_params(**options)
+    for name in kept:
+        setattr(made, name, getattr(estimator, name))
+    return made
 
 
 def estimator_trainer(
@@ -128,9 +182,10 @@ def epsilon_of(estimator: object) -> PureDp:
             f"{type(estimator).__name__} has no number 'epsilon' from which its cost could be read; declare it: "
             "estimator_trainer(factory, cost=...)."
         )
-    if getattr(estimator, "data_norm", 0.0) is None or getattr(estimator, "bounds", 0.0) is None:
+    unsaid = [name for name in _BOUNDS if getattr(estimator, name, 0.0) is None]
+    if unsaid:
         raise InvalidInput(
             f"{type(estimator).__name__} would read its bounds off the private records, which no epsilon covers; give "
-            "'data_norm' or 'bounds' in the factory."
+            f"{unsaid[0]!r} in the factory."
         )
     return PureDp(float(stated))

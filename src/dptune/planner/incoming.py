@@ -34,6 +34,7 @@ from dptune.tables.arrays import check_npz_units
 from dptune.tables.drafting import is_regression
 from dptune.tables.map_style import is_torch_data, read_map_style, record_shape
 from dptune.tables.sources import is_frame, is_sparse, table_kind, tensor_pair
+from dptune.trainer import TakesDatasets
 from dptune.training import Cnn, DpSgdTrainer
 from dptune.units import UnitDataset
 
@@ -75,6 +76,7 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
     user's own is handed on as it is.
     """
     built_in = trainer is None or isinstance(trainer, DpSgdTrainer)
+    built_in |= isinstance(trainer, TakesDatasets) and trainer.takes_datasets
     if built_in and (pair := tensor_pair(data)) is not None:
         data = pair
     if built_in and is_torch_data(data):

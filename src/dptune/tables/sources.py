@@ -45,14 +45,17 @@ def is_sparse(source: object) -> bool:
 
 
 def tensor_pair(source: object) -> tuple[AnyArray, AnyArray] | None:
-    """The two columns of a torch ``TensorDataset`` as arrays, images as images; None for anything else.
+    """The columns of a torch ``TensorDataset``, or of a pair of tensors, as arrays; None for anything else.
 
-    Torch is not loaded for the question.
+    Torch is not loaded for the question. Images stay images.
     """
-    data = sys.modules.get("torch.utils.data")
-    if data is None or not isinstance(source, data.TensorDataset) or len(source.tensors) != 2:
+    torch, data = sys.modules.get("torch"), sys.modules.get("torch.utils.data")
+    if torch is None or data is None:
         return None
-    x, y = (_array(tensor.detach().cpu()) for tensor in source.tensors)
+    columns = source.tensors if isinstance(source, data.TensorDataset) else source
+    if not isinstance(columns, tuple) or len(columns) != 2 or not all(isinstance(one, torch.Tensor) for one in columns):
+        return None
+    x, y = (_array(tensor.detach().cpu()) for tensor in columns)
     return (x[:, None] if x.ndim == 1 else x), y
 
 
