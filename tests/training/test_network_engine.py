@@ -62,7 +62,7 @@ def summed(engine: Any, data: Dataset, flat: Any, clip: float, count: int | None
 def expected_size(layers: Any, flat: Any, data: Dataset, clip: float) -> float:
     """The sum of the norms of what is added up: what errors are compared with."""
     each = (reference.gradient(layers, data.x.shape[1:], flat, x, int(y)) for x, y in zip(data.x, data.y, strict=True))
-    return float(sum(min(clip, np.linalg.norm(own)) for own in each))
+    return float(sum(min(clip, float(np.linalg.norm(own))) for own in each))
 
 
 def image_net() -> nn.Sequential:
@@ -133,7 +133,8 @@ def test_drawn_networks_equal_opacus(drawn: Any, clip: float) -> None:
     found = summed(engine_for(module, engine="network"), data, flat_of(module), clip)
     private = opacus.GradSampleModule(copy.deepcopy(module), loss_reduction="sum")
     scores = private(torch.from_numpy(data.x))
-    nn.functional.cross_entropy(scores, torch.from_numpy(data.y), reduction="sum").backward()
+    loss: Any = nn.functional.cross_entropy(scores, torch.from_numpy(data.y), reduction="sum")
+    loss.backward()
     each = torch.cat([p.grad_sample.reshape(17, -1) for p in private.parameters()], 1).double().numpy()
     norms = np.linalg.norm(each, axis=1)
     expected = (each * np.minimum(1.0, clip / norms)[:, None]).sum(0)
@@ -301,7 +302,7 @@ class Doubled(nn.Linear):
 
 def changed() -> nn.Module:
     layer = nn.Linear(4, 4)
-    layer.forward = lambda x: x  # type: ignore[method-assign] # as a user might
+    vars(layer)["forward"] = lambda x: x  # as a user might
     return layer
 
 
@@ -312,7 +313,7 @@ def frozen() -> nn.Module:
 
 
 SHARED = nn.Linear(4, 4)
-UNKNOWN = {
+UNKNOWN: dict[str, Any] = {
     "subclass": lambda: nn.Sequential(Doubled(4, 4)),
     "changed": lambda: nn.Sequential(changed(), nn.Linear(4, 4)),
     "frozen": lambda: nn.Sequential(frozen(), nn.Linear(4, 4)),

@@ -89,7 +89,7 @@ class NetworkEngine:
             )
         self._data, self._pass = data, used
         with np.errstate(all="ignore"):  # a record that is too large for single precision will be dropped
-            self._x = np.ascontiguousarray(data.x, dtype=np.float32).reshape(len(data.x), -1)
+            self._x = np.ascontiguousarray(data.x, dtype=np.float32).reshape(len(data.x), used.program.features)
         self._y = np.ascontiguousarray(data.y, dtype=np.int64)
 
     def _for(self, shape: Shape) -> _Pass:
@@ -131,7 +131,8 @@ class NetworkEngine:
         """The sum of the shares of these records in lattice steps."""
         used = self._bound
         if used.steady:
-            return used.sums(flat, self._x, self._y, batch, clip, 1.0 / lattice)
+            whole: Array = used.sums(flat, self._x, self._y, batch, clip, 1.0 / lattice)
+            return whole
         steps = np.zeros(self.dimension)
         for place in range(len(batch)):
             steps += used.sums(flat, self._x, self._y, batch[place : place + 1], clip, 1.0 / lattice)
@@ -141,7 +142,7 @@ class NetworkEngine:
         """Outputs on the rows of ``x``; the bits of each are a function of that row alone."""
         used = self._for(x.shape[1:])
         with np.errstate(all="ignore"):  # a row that is too large for single precision
-            rows = np.ascontiguousarray(x, dtype=np.float32).reshape(len(x), -1)
+            rows = np.ascontiguousarray(x, dtype=np.float32).reshape(len(x), used.program.features)
         together = max(1, len(rows)) if used.steady else 1
         outputs = np.empty((len(rows), used.program.classes), np.float32)
         for first in range(0, len(rows), together):
