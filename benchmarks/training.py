@@ -79,10 +79,9 @@ class Task:
 def task(name: str) -> Task:
     """The four comparisons of docs/training.md, and users' own modules."""
     if name in MODULES:
-        from benchmarks.networks import NETWORKS  # noqa: PLC0415 - after the thread settings
-
+        networks = importlib.import_module("networks")  # beside this file; after the thread settings
         data = load("mnist").train if "mnist" in name else _pixels()
-        return Task(NETWORKS[name](), data, 1)
+        return Task(networks.NETWORKS[name](), data, 1)
     if name in {"cnn", "mlp"}:
         model: Any = dp_hypo_cnn() if name == "cnn" else Mlp(784, 10, (120, 120), "tanh")
         return Task(model, load("mnist").train, 1)
