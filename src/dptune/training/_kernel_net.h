@@ -7,7 +7,7 @@
  * and the sum (`s`, or `e` for exact sums). */
 enum { LINEAR, CONV, MAX_POOL, AVERAGE_POOL, ACTIVATION, NORM, MASK };
 enum { RELU, TANH, SIGMOID, SILU, GELU, GELU_TANH, ELU };
-enum { FIELDS = 17, CONSTANTS = 4, MOST_LAYERS = 256, GROUP = 16, MLP_GROUP = 96, PATCHES = 32768, SLACK = 64, FEW_PLACES = 56 };
+enum { FIELDS = 17, CONSTANTS = 4, MOST_LAYERS = 256, GROUP = 32, MLP_GROUP = 96, PATCHES = 32768, SLACK = 64, FEW_PLACES = 56 };
 static const int64_t MOST_VALUES = (int64_t)1 << 31;
 
 typedef struct {
@@ -120,8 +120,8 @@ static int read_net(Net *n, const Py_buffer *fields, const Py_buffer *constants,
         held += (double)(l->outof + l->into);
     }
     n->classes = n->layer[n->layers - 1].out;
-    n->group = n->first ? GROUP : MLP_GROUP; /* bounded: values of a group are at most 2^22, unless one record's are */
-    while (n->group > 1 && held * n->group > 0x1p22) n->group /= 2;
+    n->group = n->first ? GROUP : MLP_GROUP; /* many records share what is read of dense layers, few share the caches */
+    while (n->group > 1 && held * n->group > 1.2e7) n->group /= 2;
     for (int k = 0; k < n->layers; k++) n->layer[k].alone = n->layer[k].rows && per_record(n->layer + k) && k > n->first;
     return weights && n->dimension < MOST_VALUES;
 }
