@@ -17,9 +17,10 @@ from tests.training.sensitivity import check, fast, records, secure
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
-from dptune.training import engines
+from dptune.training import DpSgdTrainer, Settings, engines
 from dptune.training._compiled import kernel
 from dptune.training._network import Dense, Pointwise, program
+from dptune.units import UnitDataset
 
 torch = pytest.importorskip("torch", reason="modules need torch")
 from tests.training.drawn_networks import CLASSES, networks  # noqa: E402 - as above
@@ -431,3 +432,25 @@ def test_a_sum_does_not_depend_on_the_number_of_threads(double: bool) -> None:
     assert all(np.array_equal(one, found[0]) for one in found)
     with pytest.raises(InvalidInput, match="threads"):
         engine_for(module, threads=0)
+
+
+@pytest.mark.parametrize("secure_", [False, True])
+@pytest.mark.parametrize("by_unit", [False, True])
+def test_a_trainer_trains_a_users_module(secure_: bool, by_unit: bool) -> None:
+    def model(params: Any) -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 6, 3), nn.ReLU(), nn.Flatten(), nn.Dropout(0.1), nn.Linear(24, 2)
+        )
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    x = rng.normal(size=(200, 16)).astype(np.float32) * 0.3 + np.where(y, 1.0, -1.0)[:, None].astype(np.float32)
+    rows = Dataset(x, y, 2)
+    data = UnitDataset(rows, [f"unit {place // 2}" for place in range(200)], unit_rows=2) if by_unit else rows
+    given = Settings(0.25, 0.5, steps=25, clip_norm=1.0, learning_rate=0.5, batch_size=25, secure=secure_)
+    fitted = DpSgdTrainer(model, given).fit({}, data, Randomness.rehearsal(1))
+    assert isinstance(fitted.model, nn.Sequential)
+    with torch.no_grad():
+        made = fitted.model(torch.from_numpy(x.astype(np.float64 if secure_ or by_unit else np.float32)))
+    assert (made.argmax(1).numpy() == y).mean() > 0.9

@@ -53,7 +53,7 @@ class DpSgdTrainer:
         settings: The run where parameters say nothing else.
         validation: Records that the caller declares public; the score is the accuracy on them.
         holdout: Private validation; its noised score is part of the cost.
-        engine: Which engine computes gradients: "auto", "numpy", "torch" or "fused".
+        engine: Which engine computes gradients: "auto", "numpy", "torch", "fused" or "network" (docs/engine.md).
 
     Raises:
         InvalidInput: If both ``validation`` and ``holdout`` are given, or ``model`` is a module itself.

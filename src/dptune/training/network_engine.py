@@ -232,10 +232,10 @@ class _Pass:
         several: Iterable[Any] = (
             map(add, parts) if self._pool is None or len(parts) == 1 else self._pool.map(add, parts)
         )
-        first, *others = several
-        for other in others:  # in this order, whichever was ready first
-            np.add(first, other, out=first)
-        return first[self._back]
+        total: Any = None
+        for part in several:  # in this order, whichever was ready first
+            total = part if total is None else np.add(total, part, out=total)
+        return total[self._back]
 
     def _part(
         self, inner: Floats, masks: Floats, x: Floats, y: Indices, clip: float, unit: float, places: Indices
