@@ -1,6 +1,7 @@
 """Speed of private training against Opacus: time per step, interleaved, two processes with one thread each.
 
     DPTUNE_DATA=... python benchmarks/training.py [--rounds 7] [--tasks cnn,mlp,tabular,logistic] [--instructions v3]
+    DPTUNE_DATA=.. python benchmarks/training.py --tasks opacus-mnist,hype-mnist,hype-cifar,handcrafted-cifar,group-norm
 
 Every figure is the median over rounds of processor time per step (wall time in brackets: it also counts what other
 programs take); in each round every contestant runs one after the other in the same process, while the second process
@@ -9,7 +10,8 @@ are its other modes. Ours includes sampling, gathering, noise and the optimiser;
 compiled code of ours; '(no zeros left out)' is the compiled pass on records that were not packed; small models are
 timed as stacks of eight candidates, per candidate. Memory is how far a process of its own rises above data and
 libraries during five steps. With --instructions the compiled rows use a plainer instruction set than the best one here
-(base: what every x86-64 has, v3: AVX2), as on machines that have no better.
+(base: what every x86-64 has, v3: AVX2), as on machines that have no better. The second line times users' own modules
+(benchmarks/networks.py), CIFAR-10's on random pixels: nothing here depends on what an image shows.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch are impo
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
+import copy
 import importlib
 import itertools
 import multiprocessing as mp
@@ -43,12 +46,13 @@ from dptune.training._compiled import kernel
 from dptune.training.benchmark_data import Dataset, data_root
 from dptune.training.dpsgd import Engine
 from dptune.training.fused_engine import FusedEngine
-from dptune.training.models import adult_mlp, dp_hypo_cnn
+from dptune.training.models import Cnn, adult_mlp, dp_hypo_cnn
 from dptune.training.noise import FastNoise, SecureNoise
 from dptune.training.numpy_engine import NumpyEngine
 
 BATCH = 256
-GOALS = {"cnn": (12, 8), "mlp": (60, 5), "tabular": (50, 15), "logistic": (40, 20)}
+MODULES = ("opacus-mnist", "hype-mnist", "hype-cifar", "handcrafted-cifar", "group-norm")
+GOALS = {"cnn": (12, 8), "mlp": (60, 5), "tabular": (50, 15), "logistic": (40, 20)} | dict.fromkeys(MODULES, (12, 8))
 FLOORS = {"cnn": 2, "mlp": 35, "tabular": 20, "logistic": 15}  # over the plain loop, without compiled code
 BASE = Settings(
     sampling_rate=BATCH / 60_000,
@@ -73,13 +77,23 @@ class Task:
 
 
 def task(name: str) -> Task:
-    """The four comparisons of docs/training.md."""
+    """The four comparisons of docs/training.md, and users' own modules."""
+    if name in MODULES:
+        networks = importlib.import_module("networks")  # beside this file; after the thread settings
+        data = load("mnist").train if "mnist" in name else _pixels()
+        return Task(networks.NETWORKS[name](), data, 1)
     if name in {"cnn", "mlp"}:
         model: Any = dp_hypo_cnn() if name == "cnn" else Mlp(784, 10, (120, 120), "tanh")
         return Task(model, load("mnist").train, 1)
     data = load("adult").train
     features = data.x.shape[1]
     return Task(adult_mlp(features) if name == "tabular" else softmax(features, 2), data, 8)
+
+
+def _pixels() -> Dataset:
+    """As many random images as CIFAR-10 has, in a tenth of the memory: rows repeat."""
+    rng = np.random.default_rng(0)
+    return Dataset(rng.random((5000, 3072), dtype=np.float32), rng.integers(0, 10, 5000), 10)
 
 
 def ours(task: Task, engine: Engine, *, stack: int, secure: bool = False, pure: bool = False) -> Runner:
@@ -109,7 +123,7 @@ def opacus(task: Task, mode: str) -> Runner:
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    module = build(task.model)
+    module = task.model if isinstance(task.model, nn.Module) else build(task.model)
     tensors = torch.utils.data.TensorDataset(torch.from_numpy(task.data.x), torch.from_numpy(task.data.y))
     loader = torch.utils.data.DataLoader(tensors, batch_size=BATCH)
     criterion: Any = nn.CrossEntropyLoss()
@@ -172,6 +186,8 @@ def unpacked(task: Task, stack: int) -> Runner:
 def contestants(name: str) -> dict[str, Callable[[], Runner]]:
     """Everything that is timed for a task."""
     one = task(name)
+    if name in MODULES:
+        return _of_modules(one)
     model, stack = one.model, one.stack
     found: dict[str, Callable[[], Runner]] = {
         f"opacus {mode}": partial(opacus, one, mode) for mode in ("hooks", "functorch", "ghost")
@@ -195,6 +211,25 @@ def contestants(name: str) -> dict[str, Callable[[], Runner]]:
     found["(fast noise alone)"] = lambda: noise_alone(FastNoise, dimension)
     found["(secure noise alone)"] = lambda: noise_alone(SecureNoise, dimension)
     return found
+
+
+def _of_modules(one: Task) -> dict[str, Callable[[], Runner]]:
+    """Opacus against our engines for a user's own module; Opacus changes the module it is given."""
+    found: dict[str, Callable[[], Runner]] = {
+        f"opacus {mode}": partial(_opacus_of_a_copy, one, mode) for mode in ("hooks", "functorch", "ghost")
+    }
+    for label, kind in {"torch": "torch", "compiled": "auto", "(general kernel)": "network"}.items():
+        for double, source in ((False, "fast"), (True, "secure")):
+            found[f"{label}, {source} noise"] = partial(_ours_of_a_module, one, kind, double)
+    return found
+
+
+def _opacus_of_a_copy(one: Task, mode: str) -> Runner:
+    return opacus(replace(one, model=copy.deepcopy(one.model)), mode)
+
+
+def _ours_of_a_module(one: Task, kind: str, double: bool) -> Runner:
+    return ours(one, engine_for(one.model, engine=kind, double=double), stack=1, secure=double)
 
 
 def rise(name: str, label: str, instructions: str | None, queue: Any) -> None:
@@ -251,10 +286,24 @@ def operations(model: Any) -> float:
     """Floating-point operations of one step that no method avoids: outputs, derivatives, one weighted sum."""
     if isinstance(model, Mlp):
         layers = [a * b for a, b in itertools.pairwise(model.widths)]
+    elif not isinstance(model, Cnn):
+        layers = _products(model)
     else:
         # 13 of 14 rows and columns are read later; 99 of 104 products of each lie inside the image
         layers = [99 * 99 * 16, 25 * 256 * 32, 512 * 32, 32 * 10]
     return 2.0 * BATCH * (2 * sum(layers) + sum(layers[1:]))
+
+
+def _products(module: Any) -> list[int]:
+    """Products of the layers of a module for one record."""
+    import torch  # noqa: PLC0415 - after the thread settings
+
+    found, values = [], torch.zeros((1, int(np.prod(module[0].unflattened_size))))
+    for layer in module:
+        values = layer(values)
+        if isinstance(layer, torch.nn.Linear | torch.nn.Conv2d):
+            found.append(values.numel() * layer.weight[0].numel())
+    return found
 
 
 def machine() -> str:
@@ -280,7 +329,8 @@ def report(name: str, answers: list[Any], memory: dict[str, float]) -> None:
     plain = step["opacus hooks"]
     best = [min(v[k] for label, v in step.items() if label.startswith("opacus")) for k in range(2)]
     goal, over_best = GOALS[name]
-    print(f"\n{name}: batch {BATCH}; goal {goal}x plain, {over_best}x best; floor {FLOORS[name]}x plain")
+    floor = f"; floor {FLOORS[name]}x plain" if name in FLOORS else ""
+    print(f"\n{name}: batch {BATCH}; goal {goal}x plain, {over_best}x best{floor}")
     print(f"  {np.mean(task(name).data.x == 0.0):.0%} of the features are zero")
     print(f"  matrix-multiply limit of one core: {limit * 1e3:.3f} ms a step at {peak / 1e9:.0f} Gflop/s")
     for label, (processor, wall) in step.items():

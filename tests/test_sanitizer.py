@@ -42,7 +42,29 @@ from dptune.training.fused_engine import FusedEngine
 from dptune.training.models import Mlp, dp_hypo_cnn, softmax
 from dptune.training.noise import SecureNoise
 from dptune.randomness import Randomness
+from dptune.training.network_engine import NetworkEngine
+from dptune.training import _network as described
 from dptune.training.numpy_engine import NumpyEngine
+
+class Drawn:
+    def __init__(self, layers, shape):
+        self.size = len(described.program(layers, shape).order)
+    def start(self, key):
+        return chance.normal(size=self.size).astype(np.float32)
+
+NETWORKS = [
+    ((2, 7, 5), (described.Convolution(2, 3, (3, 2), (2, 1), (2, 1)), described.Normal(3, 1e-5),
+                 described.Pointwise("gelu"), described.Pool("max", (3, 3), (2, 1), (1, 1)),
+                 described.Drop(0.5, True), described.Convolution(3, 17, (2, 2), bias=False),
+                 described.Pointwise("relu"), described.Pool("average", (2, 1), (1, 1), (1, 0), False),
+                 described.Reshape(), described.Dense(255, 3))),
+    ((1, 12, 12), (described.Convolution(1, 40, (5, 5)), described.Pointwise("elu"),
+                   described.Pool("max", (2, 2), (2, 2)),
+                   described.Convolution(40, 33, (3, 3), padding=(1, 1)), described.Pointwise("tanh"),
+                   described.Pool("average", None, sides=(1, 1)), described.Reshape(), described.Dense(33, 3))),
+    ((5,), (described.Dense(5, 18, False), described.Normal(1, 1e-5, shape=(18,)), described.Pointwise("silu"),
+            described.Dense(18, 3))),
+]
 
 called, chance = set(), np.random.default_rng(1)
 
@@ -75,6 +97,14 @@ for instructions in kernel.instructions():
     images = Dataset(chance.random((5, 784)).astype(np.float32), chance.integers(0, 10, 5), 10)
     network = FusedEngine(dp_hypo_cnn())
     sums(network, images)
+    for shape, layers in NETWORKS:
+        features = int(np.prod(shape))
+        first = () if len(shape) == 1 else (described.Reshape(shape),)
+        engine = NetworkEngine(first + layers, Drawn(first + layers, (features,)), (features,), double=True)
+        data = Dataset(chance.normal(size=(37, features)), chance.integers(0, 3, 37), 3)
+        sums(engine, data)
+        exact = np.zeros((1, engine.dimension))
+        engine.lattice_sums(engine.start(None)[None], [np.arange(37)], np.ones(1), [2.0**-20], exact)
     for size in (1, 7, 16, 31, 1000, 4099):
         total, key = np.zeros(size, np.float32), bytes(range(32))
         kernel.normals(key, 3, total)

@@ -25,7 +25,16 @@ from dptune.audit.targets.drawn import one_step
 from dptune.audit.walk import Deck, Movement, Walk, cases, walk, ways
 from dptune.errors import InvalidInput
 from dptune.methods import execute, registry
-from dptune.training import Dataset, Settings, _bookkeeping, engine_for, softmax, torch_engine, unit_sums
+from dptune.training import (
+    Dataset,
+    Settings,
+    _bookkeeping,
+    engine_for,
+    network_engine,
+    softmax,
+    torch_engine,
+    unit_sums,
+)
 
 FAST = {
     "sums": 20,
@@ -234,6 +243,28 @@ def test_rows_that_are_clipped_one_by_one_are_caught(monkeypatch: pytest.MonkeyP
 def test_a_mask_for_every_position_loses_the_game_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen from outside, in released models: the noise of one clip norm does not hide so many."""
     monkeypatch.setattr(torch_engine, "TorchEngine", Different)
+    found = check(one_step(_left_to_torch), 60, seed=1)
+    assert found.caught, str(found)
+
+
+def _left_to_torch(params: Any) -> Any:
+    """A module that the compiled engine does not know."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        first, last = torch.nn.Linear(32, 24), torch.nn.Linear(24, 3)
+    return torch.nn.Sequential(first, torch.nn.Softplus(), torch.nn.Dropout(0.5), last)
+
+
+def test_a_mask_for_every_batch_loses_the_game(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in the compiled engine: a mask that changes with the batch moves all records."""
+    pytest.importorskip("dptune.training._kernel")
+    held, drawn = network_engine._Pass.sums, network_engine._Pass._masks
+
+    def sums(self: Any, flat: Any, x: Any, y: Any, batch: Any, *others: Any) -> Any:
+        monkeypatch.setattr(network_engine._Pass, "_masks", lambda self, flat: drawn(self, flat + len(batch)))
+        return held(self, flat, x, y, batch, *others)
+
+    monkeypatch.setattr(network_engine._Pass, "sums", sums)
     found = check(one_step(), 60, seed=1)
     assert found.caught, str(found)
 

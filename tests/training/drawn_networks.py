@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from dptune.training.torch_models import TemperedSigmoid
 __all__ = ["CLASSES", "networks"]
 
 CLASSES = 5
-_POINTWISE = {
+_POINTWISE: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "tanh": nn.Tanh,
     "sigmoid": nn.Sigmoid,
@@ -31,7 +32,7 @@ def _pair(draw: Any, low: int, high: int) -> tuple[int, int]:
     return draw(st.integers(low, high)), draw(st.integers(low, high))
 
 
-def _image_layer(draw: Any, shape: tuple[int, int, int]) -> nn.Module:
+def _image_layer(draw: Any, shape: tuple[int, ...]) -> nn.Module:
     """A layer over images of a shape."""
     channels, height, width = shape
     kind = draw(st.sampled_from(["conv", "conv", "max", "average", "group", "layer", "pointwise"]))

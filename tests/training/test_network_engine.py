@@ -17,9 +17,10 @@ from tests.training.sensitivity import check, fast, records, secure
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
-from dptune.training import engines
+from dptune.training import DpSgdTrainer, Settings, engines
 from dptune.training._compiled import kernel
 from dptune.training._network import Dense, Pointwise, program
+from dptune.units import UnitDataset
 
 torch = pytest.importorskip("torch", reason="modules need torch")
 from tests.training.drawn_networks import CLASSES, networks  # noqa: E402 - as above
@@ -62,7 +63,7 @@ def summed(engine: Any, data: Dataset, flat: Any, clip: float, count: int | None
 def expected_size(layers: Any, flat: Any, data: Dataset, clip: float) -> float:
     """The sum of the norms of what is added up: what errors are compared with."""
     each = (reference.gradient(layers, data.x.shape[1:], flat, x, int(y)) for x, y in zip(data.x, data.y, strict=True))
-    return float(sum(min(clip, np.linalg.norm(own)) for own in each))
+    return float(sum(min(clip, float(np.linalg.norm(own))) for own in each))
 
 
 def image_net() -> nn.Sequential:
@@ -90,6 +91,22 @@ def flat_net() -> nn.Sequential:
     )
 
 
+def pooled_net() -> nn.Sequential:
+    """Most derivatives of its convolutions are zero: they have a way of their own."""
+    torch.manual_seed(4)
+    return nn.Sequential(
+        nn.Unflatten(1, (3, 17, 13)),
+        nn.Conv2d(3, 18, 3, padding=(1, 0)),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(18, 33, (2, 3), padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(3),
+        nn.Flatten(),
+        nn.Linear(33 * 3, CLASSES),
+    )
+
+
 @given(networks(), st.sampled_from([0.01, 1.0, 1e6]), st.integers(0, 2))
 @DRAWN
 def test_drawn_networks_equal_double_precision(drawn: Any, clip: float, level: int) -> None:
@@ -109,11 +126,11 @@ def test_drawn_networks_equal_double_precision(drawn: Any, clip: float, level: i
 
 
 @pytest.mark.parametrize("records_", [0, 1, 17, 61, 300])
-@pytest.mark.parametrize("make", [image_net, flat_net])
+@pytest.mark.parametrize("make", [image_net, flat_net, pooled_net])
 def test_batches_of_every_size_equal_double_precision(make: Any, records_: int, instructions: str) -> None:
     module = make()
     layers, flat = describe(module), flat_of(module)
-    data = drawn_records(record_shape(layers)[0], max(1, records_))  # type: ignore[index] # both say their shape
+    data = drawn_records(record_shape(layers)[0], max(1, records_))  # type: ignore[index] # all say their shape
     found = summed(engine_for(module), data, flat, 0.7, records_)
     if not records_:
         assert not found.any()
@@ -133,7 +150,8 @@ def test_drawn_networks_equal_opacus(drawn: Any, clip: float) -> None:
     found = summed(engine_for(module, engine="network"), data, flat_of(module), clip)
     private = opacus.GradSampleModule(copy.deepcopy(module), loss_reduction="sum")
     scores = private(torch.from_numpy(data.x))
-    nn.functional.cross_entropy(scores, torch.from_numpy(data.y), reduction="sum").backward()
+    loss: Any = nn.functional.cross_entropy(scores, torch.from_numpy(data.y), reduction="sum")
+    loss.backward()
     each = torch.cat([p.grad_sample.reshape(17, -1) for p in private.parameters()], 1).double().numpy()
     norms = np.linalg.norm(each, axis=1)
     expected = (each * np.minimum(1.0, clip / norms)[:, None]).sum(0)
@@ -188,10 +206,10 @@ def test_dropout_is_what_the_masks_say() -> None:
     assert not np.array_equal(other, engine._pass._masks(flat))
 
 
-@pytest.mark.parametrize("make", [image_net, flat_net])
+@pytest.mark.parametrize("make", [image_net, flat_net, pooled_net])
 def test_exact_sums(make: Any, instructions: str) -> None:
     module = make()
-    features = record_shape(describe(module))[0]  # type: ignore[index] # both say their shape
+    features = record_shape(describe(module))[0]  # type: ignore[index] # all say their shape
     data, engine, flat = drawn_records(features, 61), engine_for(module, double=True), flat_of(module)
     engine.bind(data)
     out, clip, lattice = np.empty((4, len(flat))), np.full(4, 0.5), [2.0**-20] * 4
@@ -205,18 +223,18 @@ def test_exact_sums(make: Any, instructions: str) -> None:
     assert np.abs(out[0] - expected).max() <= 61 * 2.0**-20
 
 
-@pytest.mark.parametrize("make", [image_net, flat_net])
+@pytest.mark.parametrize("make", [image_net, flat_net, pooled_net])
 def test_one_record_moves_an_exact_sum_by_the_clip_norm(make: Any) -> None:
     module = make()
-    features = record_shape(describe(module))[0]  # type: ignore[index] # both say their shape
+    features = record_shape(describe(module))[0]  # type: ignore[index] # all say their shape
     check(lambda: engine_for(module, double=True), records(features, CLASSES), secure, [0.1, 1.0])
 
 
-@pytest.mark.parametrize("make", [image_net, flat_net])
+@pytest.mark.parametrize("make", [image_net, flat_net, pooled_net])
 def test_a_record_is_judged_alike_in_any_company(make: Any, instructions: str) -> None:
     module = make()
     engine, flat = engine_for(module), flat_of(module)
-    data = drawn_records(record_shape(describe(module))[0], 110)  # type: ignore[index] # both say their shape
+    data = drawn_records(record_shape(describe(module))[0], 110)  # type: ignore[index] # all say their shape
     together = engine.logits(flat, data.x)
     for size in (1, 2, 7, 37):
         parts = [engine.logits(flat, data.x[first : first + size]) for first in range(0, 110, size)]
@@ -224,10 +242,10 @@ def test_a_record_is_judged_alike_in_any_company(make: Any, instructions: str) -
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan, 3e38, 1e30, -1e20, 1e-42])
-@pytest.mark.parametrize("make", [image_net, flat_net])
+@pytest.mark.parametrize("make", [image_net, flat_net, pooled_net])
 def test_records_that_overflow_leave_others_alone(make: Any, value: float) -> None:
     module = make()
-    data = drawn_records(record_shape(describe(module))[0], 18)  # type: ignore[index] # both say their shape
+    data = drawn_records(record_shape(describe(module))[0], 18)  # type: ignore[index] # all say their shape
     flat, engine = flat_of(module), engine_for(module)
     for place in (0, 9, 17):
         x = data.x.copy()
@@ -301,7 +319,7 @@ class Doubled(nn.Linear):
 
 def changed() -> nn.Module:
     layer = nn.Linear(4, 4)
-    layer.forward = lambda x: x  # type: ignore[method-assign] # as a user might
+    vars(layer)["forward"] = lambda x: x  # as a user might
     return layer
 
 
@@ -312,7 +330,7 @@ def frozen() -> nn.Module:
 
 
 SHARED = nn.Linear(4, 4)
-UNKNOWN = {
+UNKNOWN: dict[str, Any] = {
     "subclass": lambda: nn.Sequential(Doubled(4, 4)),
     "changed": lambda: nn.Sequential(changed(), nn.Linear(4, 4)),
     "frozen": lambda: nn.Sequential(frozen(), nn.Linear(4, 4)),
@@ -397,3 +415,42 @@ def test_models_come_back_as_modules() -> None:
     x = drawn_records(144, 5).x
     with torch.no_grad():
         assert np.allclose(made(torch.from_numpy(x)).numpy(), engine.logits(flat, x), atol=1e-5)
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_a_sum_does_not_depend_on_the_number_of_threads(double: bool) -> None:
+    module = pooled_net()
+    data, flat = drawn_records(663, 400), flat_of(module).astype(np.float64 if double else np.float32)
+    found = []
+    for threads in (1, 2, 3, 7):
+        engine: Any = engine_for(module, double=double, engine="network", threads=threads)
+        engine.bind(data)
+        out = np.empty((1, len(flat)), engine.dtype)
+        for _ in range(2):
+            engine.lattice_sums(flat[None], [np.arange(400)], np.ones(1), [2.0**-20 if double else 0.0], out)
+            found.append(out.copy())
+    assert all(np.array_equal(one, found[0]) for one in found)
+    with pytest.raises(InvalidInput, match="threads"):
+        engine_for(module, threads=0)
+
+
+@pytest.mark.parametrize("secure_", [False, True])
+@pytest.mark.parametrize("by_unit", [False, True])
+def test_a_trainer_trains_a_users_module(secure_: bool, by_unit: bool) -> None:
+    def model(params: Any) -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 6, 3), nn.ReLU(), nn.Flatten(), nn.Dropout(0.1), nn.Linear(24, 2)
+        )
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    x = rng.normal(size=(200, 16)).astype(np.float32) * 0.3 + np.where(y, 1.0, -1.0)[:, None].astype(np.float32)
+    rows = Dataset(x, y, 2)
+    data = UnitDataset(rows, [f"unit {place // 2}" for place in range(200)], unit_rows=2) if by_unit else rows
+    given = Settings(0.25, 0.5, steps=25, clip_norm=1.0, learning_rate=0.5, batch_size=25, secure=secure_)
+    fitted = DpSgdTrainer(model, given).fit({}, data, Randomness.rehearsal(1))
+    assert isinstance(fitted.model, nn.Sequential)
+    with torch.no_grad():
+        made = fitted.model(torch.from_numpy(x.astype(np.float64 if secure_ or by_unit else np.float32)))
+    assert (made.argmax(1).numpy() == y).mean() > 0.9

@@ -123,7 +123,7 @@ def case(deck: Deck) -> Case:
 
 
 def module_case(deck: Deck, *, random: bool = False) -> Case:
-    """Users' modules: every layer of torch, in the torch engine and all its modes."""
+    """Users' modules: every layer of torch, in the torch engine and all its modes, and in the compiled engine."""
     from dptune.audit import _supported_torch as torch_layers  # noqa: PLC0415 - optional dependency
     from dptune.training.torch_engine import MODES, TorchEngine  # noqa: PLC0415 - the same
 
@@ -132,14 +132,17 @@ def module_case(deck: Deck, *, random: bool = False) -> Case:
     place = deck.deal(f"place of {layer}", {name: name for name in torch_layers.places(layer)})
     form = deck.deal("form", {name: name for name in torch_layers.FORMS})
     inner = form != "custom"  # only then can book-keeping look into it
-    modes = {one: one for one in ("auto", *MODES) if inner or one != MODES[0]}
+    modes = {one: one for one in ("auto", *MODES, "compiled") if inner or one not in {MODES[0], "compiled"}}
     mode = deck.deal("mode" if inner else "custom mode", modes)
     classes, double = deck.deal("classes", CLASSES), deck.deal("precision", _PRECISION)
     clip, seed = deck.deal("clip", CLIPS), int(deck.rng.integers(2**31))
     given = _dealt(deck, torch_layers.FEATURES, classes)
 
     def make() -> Any:
-        return TorchEngine(torch_layers.module(layer, place, form, classes, seed), double=double, mode=mode)
+        module = torch_layers.module(layer, place, form, classes, seed)
+        if mode == "compiled":
+            return engine_for(module, engine="network", double=double)
+        return TorchEngine(module, double=double, mode=mode)
 
     way = "random modules" if random else "modules"
     return Case(way, deck.describe(), functools.partial(compare, make, given, 1.0, clip, double))

@@ -7,7 +7,7 @@
  * and the sum (`s`, or `e` for exact sums). */
 enum { LINEAR, CONV, MAX_POOL, AVERAGE_POOL, ACTIVATION, NORM, MASK };
 enum { RELU, TANH, SIGMOID, SILU, GELU, GELU_TANH, ELU };
-enum { FIELDS = 17, CONSTANTS = 4, MOST_LAYERS = 256, GROUP = 16, MLP_GROUP = 96, PATCHES = 32768, SLACK = 64 };
+enum { FIELDS = 17, CONSTANTS = 4, MOST_LAYERS = 256, GROUP = 32, MLP_GROUP = 96, PATCHES = 32768, SLACK = 64, FEW_PLACES = 56 };
 static const int64_t MOST_VALUES = (int64_t)1 << 31;
 
 typedef struct {
@@ -26,6 +26,12 @@ typedef struct {
     float *x, *y, *d;           /* inputs, outputs, derivatives by outputs (where they are kept for the group) */
     float *w, *t, *g, *s;
     double *e;
+    /* Convolutions whose derivatives are mostly zero (after pooling): gradient and sums with outputs as rows of `long_`
+     * values, and whether this record's gradient is there. */
+    long long_;
+    int few;
+    float *g_few, *s_few;
+    double *e_few;
     int32_t *at;                /* which value of a window was the largest */
     float *stat;                /* means and inverse deviations of a norm */
 } Layer;
@@ -34,8 +40,12 @@ typedef struct {
     int layers, group, first;   /* first: how many layers before the first dense one */
     long dimension, classes;
     Layer layer[MOST_LAYERS];
+    int32_t *which[2]; /* of a few places: those that are not zero for every channel, and for every place the channels */
+    float *value[2];
+    int32_t *counts;
     float *patches, *lanes, *edged, *slopes, *ping[2];
     double *sums;
+    float *each; /* a norm's figures of every channel */
     double norm[MLP_GROUP];
     float factor[MLP_GROUP];
     int64_t label[MLP_GROUP];
@@ -71,7 +81,7 @@ static int read_layer(Layer *l, const int64_t *f, const float *constants) {
     if (l->kind == LINEAR) l->rows = l->in + l->bias, l->cols = l->out;
     if (l->kind == CONV) {
         l->depth = l->kh * l->kw * l->ic, l->seg = rounded(l->kw * l->ic);
-        l->patch = rounded(l->depth) + 16;
+        l->patch = rounded(l->depth) + 16, l->long_ = rounded(l->depth);
         l->rows = l->depth + l->bias, l->cols = l->oc;
     }
     if (l->kind == NORM) {
@@ -110,15 +120,15 @@ static int read_net(Net *n, const Py_buffer *fields, const Py_buffer *constants,
         held += (double)(l->outof + l->into);
     }
     n->classes = n->layer[n->layers - 1].out;
-    n->group = n->first ? GROUP : MLP_GROUP; /* bounded: values of a group are at most 2^22, unless one record's are */
-    while (n->group > 1 && held * n->group > 0x1p22) n->group /= 2;
+    n->group = n->first ? GROUP : MLP_GROUP; /* many records share what is read of dense layers, few share the caches */
+    while (n->group > 1 && held * n->group > 1.2e7) n->group /= 2;
     for (int k = 0; k < n->layers; k++) n->layer[k].alone = n->layer[k].rows && per_record(n->layer + k) && k > n->first;
     return weights && n->dimension < MOST_VALUES;
 }
 
 /* Lay out the room from `room` on (or nowhere); returns the bytes that it takes. */
 static size_t lay_out_net(Net *n, int exact, char *room) {
-    size_t used = 0, widest = 0, patches = 0, spreads = 0, edged = 0, slopes = 0, channels = 0;
+    size_t used = 0, widest = 0, patches = 0, spreads = 0, edged = 0, slopes = 0, channels = 0, lists = 0;
     const size_t group = (size_t)n->group;
     float *last = take(room, &used, group * (size_t)n->layer[0].into, 4);
     for (int k = 0; k < n->layers; k++) {
@@ -138,8 +148,16 @@ static size_t lay_out_net(Net *n, int exact, char *room) {
         }
         if (l->kind == LINEAR) l->t = l->below ? take(room, &used, (size_t)(l->out * l->into), 4) : NULL;
         if (l->kind == CONV) {
-            const size_t block = (size_t)(l->places < PATCHES / l->patch + 24 ? l->places : PATCHES / l->patch + 24);
+            size_t block = (size_t)(PATCHES / l->patch + FEW_PLACES);
+            if ((size_t)l->places < block) block = (size_t)l->places;
             l->t = l->below ? take(room, &used, (size_t)(l->oc * l->kh * l->seg), 4) : NULL;
+            if (!l->alone) {
+                const size_t turned = (size_t)(l->oc * l->long_);
+                l->g_few = take(room, &used, turned, 4);
+                l->s_few = exact ? NULL : take(room, &used, turned, 4);
+                l->e_few = exact ? (double *)take(room, &used, turned, 8) : NULL;
+            }
+            if ((size_t)l->wide > lists) lists = (size_t)l->wide;
             if (block * (size_t)l->patch > patches) patches = block * (size_t)l->patch;
             if (block * (size_t)(l->kh * l->seg) > spreads) spreads = block * (size_t)(l->kh * l->seg);
             if (block * (size_t)l->wide > slopes) slopes = block * (size_t)l->wide;
@@ -161,6 +179,12 @@ static size_t lay_out_net(Net *n, int exact, char *room) {
     n->edged = take(room, &used, 2 * edged + 2 * SLACK, 4);
     n->ping[0] = take(room, &used, widest, 4);
     n->ping[1] = take(room, &used, widest, 4);
+    for (int k = 0; k < 2; k++) {
+        n->which[k] = (int32_t *)take(room, &used, lists * FEW_PLACES, 4);
+        n->value[k] = take(room, &used, lists * FEW_PLACES, 4);
+    }
+    n->counts = (int32_t *)take(room, &used, lists + FEW_PLACES, 4);
     n->sums = (double *)take(room, &used, 4 * channels, 8);
+    n->each = take(room, &used, 4 * channels, 4);
     return used;
 }

@@ -64,12 +64,72 @@ PART void NAME(conv_forward)(Net *n, const Layer *l, const float *x, float *y) {
     }
 }
 
+/* ---- the way back where most derivatives are zero, as behind pooling ---- */
+
+/* Whether they are: at most two of five. It depends on this record alone. */
+INLINE int NAME(mostly_zero)(const Layer *l, const float *d) {
+    const long most = l->out * 2 / 5;
+    long count = 0;
+    if (!l->g_few) return 0;
+    for (long i = 0; i < l->out; i++) count += d[i] != 0;
+    return count <= most;
+}
+
+/* The derivatives that are not zero, listed for every channel and for every place. */
+INLINE void NAME(list_slopes)(Net *n, const Layer *l, const float *slopes, long count) {
+    int32_t *by_channel = n->counts, *by_place = n->counts + l->wide;
+    memset(by_channel, 0, (size_t)l->wide * sizeof *by_channel);
+    for (long p = 0; p < count; p++) {
+        int32_t found = 0;
+        for (long j = 0; j < l->wide; j += LANES)
+            for (uint32_t left = nonzero(load(slopes + p * l->wide + j)); left; left &= left - 1) {
+                const long c = j + __builtin_ctz(left);
+                const float v = slopes[p * l->wide + c];
+                const long at = c * FEW_PLACES + by_channel[c]++;
+                n->which[0][at] = (int32_t)p, n->value[0][at] = v;
+                n->which[1][p * l->wide + found] = (int32_t)c, n->value[1][p * l->wide + found++] = v;
+            }
+        by_place[p] = found;
+    }
+}
+
+/* to (a row of `nv` vectors) = or += the listed rows, each times its value. */
+INLINE void NAME(add_listed)(const int32_t *which, const float *value, long count, const float *rows, long ld, float *to,
+                             int fresh, const int nv) {
+    vec acc[8];
+    FULLY for (int v = 0; v < nv; v++) acc[v] = fresh ? (vec){0} : load(to + v * LANES);
+    for (long k = 0; k < count; k++) {
+        const float *row = rows + which[k] * ld, s = value[k];
+        FULLY for (int v = 0; v < nv; v++) acc[v] += load(row + v * LANES) * s;
+    }
+    FULLY for (int v = 0; v < nv; v++) store(to + v * LANES, acc[v]);
+}
+
+#define LISTED(nv)                                                                                                 \
+    for (; j + nv * LANES <= width; j += nv * LANES)                                                               \
+        for (long r = 0; r < rows; r++)                                                                            \
+            NAME(add_listed)(which + r * step, value + r * step, counts[r], from + j, ld, to + r * ldt + j, fresh, nv);
+/* The same for every row of `to`; 8 vectors of all rows at a time, so that what is read stays in the first cache. */
+PART void NAME(add_lists)(const int32_t *which, const float *value, const int32_t *counts, long step, long rows,
+                          const float *from, long ld, float *to, long ldt, long width, int fresh) {
+    long j = 0;
+    LISTED(8)
+    LISTED(4)
+    LISTED(2)
+    LISTED(1)
+}
+#undef LISTED
+
 /* The gradient of the weights into `g`, the derivatives by the input into `dx` (where that is not null). */
-PART void NAME(conv_backward)(Net *n, const Layer *l, const float *x, const float *d, float *g, float *dx) {
-    const long block = NAME(block_of)(l), area = l->edge_h * l->edge_w * l->ic, columns = l->kh * l->seg;
+PART void NAME(conv_backward)(Net *n, Layer *l, const float *x, const float *d, float *g, float *dx) {
+    const int few = NAME(mostly_zero)(l, d);
+    const long block = few ? FEW_PLACES : NAME(block_of)(l);
+    const long area = l->edge_h * l->edge_w * l->ic, columns = l->kh * l->seg;
     float *into = l->ph || l->pw ? n->edged + area + SLACK : dx;
     x = NAME(with_margin)(l, x, n->edged);
-    memset(g, 0, (size_t)(l->rows * l->wide) * sizeof(float));
+    l->few = few;
+    if (few) memset(l->g_few, 0, (size_t)(l->oc * l->long_) * sizeof(float));
+    memset(few ? g + l->depth * l->wide : g, 0, (size_t)((few ? l->bias : l->rows) * l->wide) * sizeof(float));
     if (dx) memset(into, 0, (size_t)area * sizeof(float));
     for (long first = 0; first < l->places; first += block) {
         const long end = first + block < l->places ? first + block : l->places, count = end - first;
@@ -79,16 +139,27 @@ PART void NAME(conv_backward)(Net *n, const Layer *l, const float *x, const floa
             slopes = n->slopes;
         }
         NAME(gather_patches)(l, x, n->patches, first, end);
-        multiply(n->patches, 1, l->patch, slopes, l->wide, g, l->wide, l->depth, l->wide, count);
+        if (few) {
+            NAME(list_slopes)(n, l, slopes, count);
+            NAME(add_lists)(n->which[0], n->value[0], n->counts, FEW_PLACES, l->oc, n->patches, l->patch, l->g_few,
+                            l->long_, l->long_, 0);
+        } else multiply(n->patches, 1, l->patch, slopes, l->wide, g, l->wide, l->depth, l->wide, count);
         for (long p = 0; l->bias && p < count; p++) {
             float *to = g + l->depth * l->wide;
             for (long j = 0; j < l->wide; j += LANES) store(to + j, load(to + j) + load(slopes + p * l->wide + j));
         }
         if (!dx) continue;
-        memset(n->lanes, 0, (size_t)(count * columns) * sizeof(float));
-        multiply(slopes, l->wide, 1, l->t, columns, n->lanes, columns, count, columns, l->oc);
+        if (few)
+            NAME(add_lists)(n->which[1], n->value[1], n->counts + l->wide, l->wide, count, l->t, columns, n->lanes,
+                            columns, columns, 1);
+        else {
+            memset(n->lanes, 0, (size_t)(count * columns) * sizeof(float));
+            multiply(slopes, l->wide, 1, l->t, columns, n->lanes, columns, count, columns, l->oc);
+        }
         NAME(scatter_patches)(l, n->lanes, into, first, end);
     }
+    for (long o = 0; few && o < l->oc; o++) /* behind the end of a patch there is anything */
+        for (long i = l->depth; i < l->long_; i++) l->g_few[o * l->long_ + i] = 0;
     const long row = l->iw * l->ic, wide = l->edge_w * l->ic;
     for (long i = 0; dx && into != dx && i < l->ih; i++)
         memcpy(dx + i * row, into + (i + l->ph) * wide + l->pw * l->ic, (size_t)row * sizeof(float));
@@ -273,15 +344,15 @@ INLINE void NAME(moments)(Net *n, const Layer *l, const float *x, float *stat) {
 PART void NAME(norm_forward)(Net *n, const Layer *l, const float *x, float *y, float *stat) {
     const long c = l->ic, part = c / l->groups, places = l->ih * l->iw;
     NAME(moments)(n, l, x, stat);
-    for (long p = 0; p < places; p++)
-        for (long g = 0; g < l->groups; g++) {
-            const float mean = stat[2 * g], inverse = stat[2 * g + 1];
-            for (long k = g * part; k < (g + 1) * part; k++) {
-                const long own = l->each ? p * c + k : k;
-                const float v = (x[p * c + k] - mean) * inverse;
-                y[p * c + k] = l->rows ? v * l->w[own] + (l->bias ? l->w[l->wide + own] : 0) : v;
-            }
-        }
+    float *mean = n->each, *inverse = mean + c;
+    for (long k = 0; k < c; k++) mean[k] = stat[2 * (k / part)], inverse[k] = stat[2 * (k / part) + 1];
+    for (long p = 0; p < places; p++) {
+        const float *restrict from = x + p * c, *restrict own = l->rows ? l->w + (l->each ? p * c : 0) : NULL;
+        float *restrict to = y + p * c;
+        for (long k = 0; k < c; k++) to[k] = (from[k] - mean[k]) * inverse[k];
+        for (long k = 0; own && k < c; k++) to[k] *= own[k];
+        for (long k = 0; l->bias && k < c; k++) to[k] += own[l->wide + k];
+    }
     for (long i = l->out; i < l->outof; i++) y[i] = 0;
 }
 
@@ -293,16 +364,23 @@ PART void NAME(norm_backward)(Net *n, const Layer *l, const float *x, const floa
     double *slopes = n->sums, *products = n->sums + c, *own_s = n->sums + 2 * c, *own_p = n->sums + 3 * c;
     memset(n->sums, 0, (size_t)(4 * c) * sizeof(double));
     if (l->rows) memset(g, 0, (size_t)(l->rows * l->wide) * sizeof(float));
-    for (long p = 0; p < places; p++)
-        for (long k = 0; k < c; k++) {
-            const double v = ((double)x[p * c + k] - (double)stat[2 * (k / part)]) * (double)stat[2 * (k / part) + 1];
-            const double s = (double)d[p * c + k], e = l->rows && l->each ? s * (double)l->w[p * c + k] : s;
-            slopes[k] += e, products[k] += e * v;
-            if (l->rows && l->each) {
-                g[p * c + k] = (float)(s * v);
-                if (l->bias) g[l->wide + p * c + k] = d[p * c + k];
-            }
+    const int each = l->rows && l->each;
+    float *mean = n->each, *inverse = mean + c, *s = mean + 2 * c, *m = mean + 3 * c;
+    for (long k = 0; k < c; k++) mean[k] = stat[2 * (k / part)], inverse[k] = stat[2 * (k / part) + 1];
+    for (long p = 0; p < places; p++) {
+        const float *restrict from = x + p * c, *restrict slope = d + p * c;
+        for (long k = 0; !each && k < c; k++) {
+            const float v = (from[k] - mean[k]) * inverse[k];
+            slopes[k] += (double)slope[k], products[k] += (double)(slope[k] * v);
         }
+        for (long k = 0; each && k < c; k++) {
+            const double v = ((double)from[k] - (double)mean[k]) * (double)inverse[k];
+            const double own = (double)slope[k], e = own * (double)l->w[p * c + k];
+            slopes[k] += e, products[k] += e * v;
+            g[p * c + k] = (float)(own * v);
+            if (l->bias) g[l->wide + p * c + k] = slope[k];
+        }
+    }
     for (long k = 0; l->rows && !l->each && k < c; k++) {
         g[k] = (float)products[k];
         if (l->bias) g[l->wide + k] = (float)slopes[k];
@@ -310,18 +388,20 @@ PART void NAME(norm_backward)(Net *n, const Layer *l, const float *x, const floa
     }
     if (!dx) return;
     for (long q = 0; q < l->groups; q++) {
-        double s = 0, v = 0;
-        for (long k = q * part; k < (q + 1) * part; k++) s += slopes[k], v += products[k];
-        own_s[q] = s / count, own_p[q] = v / count;
+        double all = 0, v = 0;
+        for (long k = q * part; k < (q + 1) * part; k++) all += slopes[k], v += products[k];
+        own_s[q] = all / count, own_p[q] = v / count;
     }
-    for (long p = 0; p < places; p++)
-        for (long q = 0; q < l->groups; q++) {
-            const float mean = stat[2 * q], inverse = stat[2 * q + 1], s = (float)own_s[q], m = (float)own_p[q];
-            for (long k = q * part; k < (q + 1) * part; k++) {
-                const float v = (x[p * c + k] - mean) * inverse;
-                const float e = l->rows ? d[p * c + k] * l->w[l->each ? p * c + k : k] : d[p * c + k];
-                dx[p * c + k] = inverse * (e - s - v * m);
-            }
-        }
+    /* s and m for every channel, so that channels are lanes. */
+    for (long k = 0; k < c; k++) s[k] = (float)own_s[k / part], m[k] = (float)own_p[k / part];
+    for (long p = 0; p < places; p++) {
+        const float *restrict from = x + p * c, *restrict slope = d + p * c;
+        const float *restrict own = l->rows ? l->w + (l->each ? p * c : 0) : NULL;
+        float *restrict to = dx + p * c;
+        for (long k = 0; own && k < c; k++)
+            to[k] = inverse[k] * (slope[k] * own[k] - s[k] - (from[k] - mean[k]) * inverse[k] * m[k]);
+        for (long k = 0; !own && k < c; k++)
+            to[k] = inverse[k] * (slope[k] - s[k] - (from[k] - mean[k]) * inverse[k] * m[k]);
+    }
     for (long i = l->in; i < l->into; i++) dx[i] = 0;
 }

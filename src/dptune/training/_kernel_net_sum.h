@@ -14,13 +14,16 @@ PART void NAME(prepare_net)(Net *n, const float *p, int back) {
         if (!back) continue;
         if (l->s) memset(l->s, 0, (size_t)(l->rows * l->wide) * sizeof(float));
         if (l->e) memset(l->e, 0, (size_t)(l->rows * l->wide) * sizeof(double));
+        if (l->s_few) memset(l->s_few, 0, (size_t)(l->oc * l->long_) * sizeof(float));
+        if (l->e_few) memset(l->e_few, 0, (size_t)(l->oc * l->long_) * sizeof(double));
         if (!l->t) continue;
         const float *from = p + l->weights;
         if (l->kind == LINEAR) {
-            for (long i = 0; i < l->in; i++)
-                for (long j = 0; j < l->out; j++) l->t[j * l->into + i] = from[i * l->out + j];
-            for (long j = 0; j < l->out; j++)
-                for (long i = l->in; i < l->into; i++) l->t[j * l->into + i] = 0;
+            for (long i = 0; i < l->in; i += 16) /* 16 x 16 at a time: one line of the cache of each */
+                for (long j = 0; j < l->out; j += 16)
+                    for (long b = j; b < l->out && b < j + 16; b++)
+                        for (long a = i; a < l->into && a < i + 16; a++)
+                            l->t[b * l->into + a] = a < l->in ? from[a * l->out + b] : 0;
             continue;
         }
         const long piece = l->kw * l->ic;
@@ -112,7 +115,11 @@ PART void NAME(backward_alone)(Net *n, int first, int end, const float *masks, l
         else if (l->kind == MAX_POOL) NAME(max_backward)(l, l->at + r * l->outof, d, dx);
         else if (l->kind == AVERAGE_POOL) NAME(average)(l, x, NULL, d, dx);
         else NAME(norm_backward)(n, l, x, l->stat + r * 2 * l->groups, d, l->rows ? NAME(gradient_of)(l, r) : NULL, dx);
-        if (l->rows) n->norm[r] += wide_square(NAME(gradient_of)(l, r), (int)(l->rows * l->wide));
+        if (l->few) n->norm[r] += wide_square(l->g_few, (int)(l->oc * l->long_));
+        if (l->rows) {
+            const long skipped = l->few ? l->depth * l->wide : 0; /* its bias alone is there */
+            n->norm[r] += wide_square(NAME(gradient_of)(l, r) + skipped, (int)(l->rows * l->wide - skipped));
+        }
         if (!dx) return;
         for (long i = l->in; i < l->into; i++) dx[i] = 0;
         d = dx, turn = 1 - turn;
@@ -141,8 +148,12 @@ INLINE void NAME(clip_record)(Net *n, long r, double clip, double unit) {
 INLINE void NAME(add_alone)(Net *n, int first, int end, long r) {
     for (int k = first; k < end; k++) {
         Layer *l = n->layer + k;
-        if (l->g && n->factor[r] != 0)
-            add_scaled(l->s, l->e, NAME(gradient_of)(l, r), n->factor[r], (int)(l->rows * l->wide));
+        const float f = n->factor[r];
+        if (!l->g || f == 0) continue;
+        const long skipped = l->few ? l->depth * l->wide : 0;
+        if (l->few) add_scaled(l->s_few, l->e_few, l->g_few, f, (int)(l->oc * l->long_));
+        add_scaled(l->s + skipped, l->e ? l->e + skipped : NULL, NAME(gradient_of)(l, r) + skipped, f,
+                   (int)(l->rows * l->wide - skipped));
     }
 }
 
@@ -209,6 +220,11 @@ static void NAME(net_sum)(Net *n, const float *p, const float *masks, const floa
     }
     for (int k = 0; k < n->layers; k++) {
         const Layer *l = n->layer + k;
+        for (long j = 0; l->g_few && j < l->oc; j++)
+            for (long i = 0; i < l->depth; i++) {
+                if (exact) l->e[i * l->wide + j] += l->e_few[j * l->long_ + i];
+                else l->s[i * l->wide + j] += l->s_few[j * l->long_ + i];
+            }
         for (long i = 0; i < l->rows; i++)
             if (exact) memcpy(exact + l->weights + i * l->cols, l->e + i * l->wide, (size_t)l->cols * sizeof(double));
             else memcpy(sum + l->weights + i * l->cols, l->s + i * l->wide, (size_t)l->cols * sizeof(float));

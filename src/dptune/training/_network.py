@@ -2,7 +2,8 @@
 
 A description is a sequence of layers over one record; shapes are torch's, (features,) or (channels, height, width). No
 layer here mixes records or keeps anything between calls. Inside the kernel channels lie side by side, so parameters are
-brought into another order; that order exists only inside of a call. What does not fit is an ``InvalidInput``.
+brought into another order; that order exists only inside of a call. What does not fit is an ``InvalidInput``. The file
+is long because each kind of layer stands here twice: as a value, and as the numbers that the kernel reads.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class DpSgdTrainer:
         settings: The run where parameters say nothing else.
         validation: Records that the caller declares public; the score is that on them.
         holdout: Private validation; its noised score is part of the cost.
-        engine: Which engine computes gradients: "auto", "numpy", "torch" or "fused".
+        engine: Which engine computes gradients: "auto", "numpy", "torch", "fused" or "network" (docs/engine.md).
         score: How models are compared, on public and on private records (:mod:`dptune.scores`); None: by accuracy,
             and regressions by their absolute error.
         prepared: The name of the public features that the records were given before; a released built-in model carries

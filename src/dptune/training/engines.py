@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from dptune import _validate
 from dptune.errors import InvalidInput
 from dptune.training._compiled import kernel
 from dptune.training.dpsgd import Engine
@@ -22,7 +23,7 @@ from dptune.training.numpy_engine import NumpyEngine
 __all__ = ["engine_for"]
 
 
-def engine_for(model: Any, *, double: bool = False, engine: str = "auto") -> Engine:
+def engine_for(model: Any, *, double: bool = False, engine: str = "auto", threads: int = 1) -> Engine:
     """The engine that trains a model.
 
     Args:
@@ -30,6 +31,7 @@ def engine_for(model: Any, *, double: bool = False, engine: str = "auto") -> Eng
         double: Whether to compute in double precision, as secure noise and units of several rows need it.
         engine: "auto", or the engine by name: "numpy", "torch", "fused", "network". The last one trains modules that
             are an ``nn.Sequential`` of layers it knows (docs/engine.md); "auto" takes it wherever it can.
+        threads: How many threads share a batch, in the "network" engine; others use one.
 
     Returns:
         A new engine, not yet bound to records.
@@ -43,19 +45,20 @@ def engine_for(model: Any, *, double: bool = False, engine: str = "auto") -> Eng
         >>> engine.dimension
         7850
     """
+    _validate.integer("threads", threads, 1)
     makers: dict[str, Callable[[], Engine]] = {
-        "auto": lambda: _automatic(model, double),
+        "auto": lambda: _automatic(model, double, threads),
         "numpy": lambda: _numpy(model, double),
         "torch": lambda: _torch(model, double),
         "fused": lambda: FusedEngine(model, double=double),
-        "network": lambda: _network(model, double),
+        "network": lambda: _network(model, double, threads),
     }
     if engine not in makers:
         raise InvalidInput(f"There is no engine called {engine!r}. Choose one of {', '.join(makers)}.")
     return makers[engine]()
 
 
-def _automatic(model: Any, double: bool) -> Engine:
+def _automatic(model: Any, double: bool, threads: int) -> Engine:
     if isinstance(model, Mlp):
         return _numpy(model, double)
     if supports(model):
@@ -63,7 +66,7 @@ def _automatic(model: Any, double: bool) -> Engine:
     if kernel is None:
         return _torch(model, double)
     try:
-        return _network(model, double)
+        return _network(model, double, threads)
     except _Unknown as unknown:
         _say_once(str(unknown))
         return _torch(model, double)
@@ -79,7 +82,7 @@ def _say_once(reason: str) -> None:
     logging.getLogger(__name__).warning("The compiled engine leaves this module to torch, which is slower: %s", reason)
 
 
-def _network(model: Any, double: bool) -> Engine:
+def _network(model: Any, double: bool, threads: int) -> Engine:
     _need_torch(model)
     from dptune.training import _recognise  # noqa: PLC0415 - optional dependency
     from dptune.training._public_check import refuse_layers  # noqa: PLC0415 - the same
@@ -94,7 +97,7 @@ def _network(model: Any, double: bool) -> Engine:
         shape = _recognise.record_shape(layers)
         if not described and layers == _recognise.describe(build(dp_hypo_cnn())):
             return FusedModuleEngine(source, double=double)
-        return NetworkEngine(layers, source, shape, double=double)
+        return NetworkEngine(layers, source, shape, double=double, threads=threads)
     except (_recognise.NotDescribed, InvalidInput) as error:
         raise _Unknown(f"{error}.".replace("..", ".")) from error
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Sequence
+import queue
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,7 +28,12 @@ from dptune.training.models import dp_hypo_cnn
 
 __all__ = ["FusedModuleEngine", "NetworkEngine"]
 
-_CHECKED = 97  # one more record than the largest group that the kernel takes at a time
+_CHECKED, _CHECKED_IMAGES = 97, 33  # one more record than the largest group that the kernel takes at a time
+_PART = (
+    128  # records that one thread takes at a time; fixed, so that a sum does not depend on how many threads there are
+)
+_SIZES = frozenset({1, 2, 4, 5, 10, 11, 14, 16, 29, 31, 32, 95, 96})  # one less than sizes of a group
+_STEADY: dict[tuple[bytes, bytes], bool] = {}  # what was found out in this process, for every network
 
 
 class Source(Protocol):
@@ -49,6 +56,7 @@ class NetworkEngine:
         source: Where the first weights come from.
         shape: The shape of a record, if the description says it; else it is that of the records to come.
         double: For use with secure noise and units of several rows.
+        threads: How many threads share a batch. The sum is the same for any number of them, bit for bit.
 
     Raises:
         InvalidInput: If there are no compiled kernels, or a layer does not fit the one before it.
@@ -58,14 +66,20 @@ class NetworkEngine:
     mode = "compiled"
 
     def __init__(
-        self, layers: tuple[Layer, ...], source: Source, shape: Shape | None = None, *, double: bool = False
+        self,
+        layers: tuple[Layer, ...],
+        source: Source,
+        shape: Shape | None = None,
+        *,
+        double: bool = False,
+        threads: int = 1,
     ) -> None:
         if kernel is None:
             raise InvalidInput("The kernels are not compiled. Reinstall with a C compiler, or use engine='torch'.")
-        self._layers, self._source, self._shape = layers, source, shape
+        self._layers, self._source, self._shape, self._threads = layers, source, shape, threads
         self.dtype: type[np.floating[Any]] = np.float64 if double else np.float32
         self.dimension = len(source.start(Randomness.rehearsal(0)))
-        self._pass: _Pass | None = None if shape is None else _Pass(program(layers, shape))
+        self._pass: _Pass | None = None if shape is None else _Pass(program(layers, shape), threads=threads)
         self._data: Dataset | None = None
         self._x, self._y = np.empty((0, 0), np.float32), np.empty(0, np.int64)
 
@@ -89,14 +103,14 @@ class NetworkEngine:
             )
         self._data, self._pass = data, used
         with np.errstate(all="ignore"):  # a record that is too large for single precision will be dropped
-            self._x = np.ascontiguousarray(data.x, dtype=np.float32).reshape(len(data.x), -1)
+            self._x = np.ascontiguousarray(data.x, dtype=np.float32).reshape(len(data.x), used.program.features)
         self._y = np.ascontiguousarray(data.y, dtype=np.int64)
 
     def _for(self, shape: Shape) -> _Pass:
         """What computes on records of a shape."""
         found = self._pass
         if self._shape is None and (found is None or found.shape != shape):
-            found = _Pass(program(self._layers, shape), shape)
+            found = _Pass(program(self._layers, shape), shape, threads=self._threads)
         assert found is not None  # one of the two shapes is known
         if int(np.prod(shape)) != found.program.features:
             raise InvalidInput(
@@ -131,7 +145,8 @@ class NetworkEngine:
         """The sum of the shares of these records in lattice steps."""
         used = self._bound
         if used.steady:
-            return used.sums(flat, self._x, self._y, batch, clip, 1.0 / lattice)
+            whole: Array = used.sums(flat, self._x, self._y, batch, clip, 1.0 / lattice)
+            return whole
         steps = np.zeros(self.dimension)
         for place in range(len(batch)):
             steps += used.sums(flat, self._x, self._y, batch[place : place + 1], clip, 1.0 / lattice)
@@ -141,7 +156,7 @@ class NetworkEngine:
         """Outputs on the rows of ``x``; the bits of each are a function of that row alone."""
         used = self._for(x.shape[1:])
         with np.errstate(all="ignore"):  # a row that is too large for single precision
-            rows = np.ascontiguousarray(x, dtype=np.float32).reshape(len(x), -1)
+            rows = np.ascontiguousarray(x, dtype=np.float32).reshape(len(x), used.program.features)
         together = max(1, len(rows)) if used.steady else 1
         outputs = np.empty((len(rows), used.program.classes), np.float32)
         for first in range(0, len(rows), together):
@@ -177,55 +192,78 @@ class FusedModuleEngine(FusedEngine):
 class _Pass:
     """Calls of the kernel for one program, with the memory that it works in."""
 
-    def __init__(self, made: Program, shape: Shape = ()) -> None:
+    def __init__(self, made: Program, shape: Shape = (), *, threads: int = 1) -> None:
         self.program, self.shape = made, shape
         self._back = np.argsort(made.order)
-        self._rooms: dict[bool, np.ndarray[Any, np.dtype[np.uint8]]] = {}
+        self._rooms: dict[bool, queue.SimpleQueue[Any]] = {False: queue.SimpleQueue(), True: queue.SimpleQueue()}
+        self._pool = None if threads == 1 else ThreadPoolExecutor(threads)
 
-    @functools.cached_property
+    @property
     def steady(self) -> bool:
         """Whether this build gives a record the same bits in every place of a group (see :mod:`fused_engine`)."""
-        rng = np.random.default_rng(0)
-        made = self.program
+        known = (self.program.fields.tobytes(), self.program.constants.tobytes())
+        if known not in _STEADY:
+            _STEADY[known] = self._found_steady()
+        return _STEADY[known]
+
+    def _found_steady(self) -> bool:
+        rng, made = np.random.default_rng(0), self.program
+        count = _CHECKED if made.fields[0, 0] == 0 else _CHECKED_IMAGES  # dense layers first: larger groups
         flat = rng.uniform(-0.3, 0.3, len(made.order)).astype(np.float32)
-        x, y = rng.normal(size=(_CHECKED, made.features)).astype(np.float32), rng.integers(0, made.classes, _CHECKED)
-        outputs, alone = (np.empty((_CHECKED, made.classes), np.float32) for _ in range(2))
-        shares = np.zeros((2, len(flat)))
+        x, y = rng.normal(size=(count, made.features)).astype(np.float32), rng.integers(0, made.classes, count)
+        outputs, alone = (np.empty((count, made.classes), np.float32) for _ in range(2))
         self.outputs(flat, x, outputs)
-        for place in range(_CHECKED):
+        shares = np.zeros(len(flat))
+        for place in range(count):
             one = slice(place, place + 1)
             self.outputs(flat, x[one], alone[one])
-            shares[0] += self.sums(flat, x, y, np.arange(place, place + 1), 1.0, 2.0**40)
-            if place in _SIZES:
-                shares[1] = self.sums(flat, x, y, np.arange(place + 1), 1.0, 2.0**40)
-                if not np.array_equal(*shares):
-                    return False
+            shares += self.sums(flat, x, y, np.arange(place, place + 1), 1.0, 2.0**40)
+            if place in _SIZES and not np.array_equal(
+                shares, self.sums(flat, x, y, np.arange(place + 1), 1.0, 2.0**40)
+            ):
+                return False
         return bool(np.array_equal(outputs, alone))
 
     def sums(self, flat: Floats, x: Floats, y: Indices, batch: Indices, clip: float, unit: float) -> Any:
         """The clipped sum over a batch, in torch's order; exact and in units of ``1 / unit`` if that is not zero."""
+        places = np.ascontiguousarray(batch, dtype=np.int64)
+        add = functools.partial(self._part, self._inner(flat), self._masks(flat), x, y, clip, unit)
+        parts = [places[first : first + _PART] for first in range(0, len(places), _PART)] or [places]
+        several: Iterable[Any] = (
+            map(add, parts) if self._pool is None or len(parts) == 1 else self._pool.map(add, parts)
+        )
+        total: Any = None
+        for part in several:  # in this order, whichever was ready first
+            total = part if total is None else np.add(total, part, out=total)
+        return total[self._back]
+
+    def _part(
+        self, inner: Floats, masks: Floats, x: Floats, y: Indices, clip: float, unit: float, places: Indices
+    ) -> Any:
+        """The sum over some records, in the kernel's order; threads may call it at once."""
         made, exact = self.program, unit != 0.0
         out = np.empty(len(made.order), np.float64 if exact else np.float32)
-        places = np.ascontiguousarray(batch, dtype=np.int64)
-        inner, masks = self._inner(flat), self._masks(flat)
         room = self._room(exact)
         kernel.net_sum(made.fields, made.constants, inner, masks, x, y, places, clip, unit, room, out)
-        return out[self._back]
+        self._rooms[exact].put(room)
+        return out
 
     def outputs(self, flat: Floats, rows: Floats, out: Floats) -> None:
         """The network's outputs for every row; nothing is dropped."""
-        made = self.program
-        kernel.net_forward(made.fields, made.constants, self._inner(flat), rows, self._room(False), out)
+        made, room = self.program, self._room(False)
+        kernel.net_forward(made.fields, made.constants, self._inner(flat), rows, room, out)
+        self._rooms[False].put(room)
 
     def _inner(self, flat: Floats) -> Floats:
         with np.errstate(all="ignore"):  # parameters of a diverging run
             return np.asarray(flat, np.float32)[self.program.order]
 
     def _room(self, exact: bool) -> Any:
-        if exact not in self._rooms:
-            size = kernel.net_room(self.program.fields, self.program.constants, exact)
-            self._rooms[exact] = np.zeros(size, np.uint8)
-        return self._rooms[exact]
+        """Memory to work in: one that nobody uses now, or a new one."""
+        try:
+            return self._rooms[exact].get_nowait()
+        except queue.Empty:
+            return np.zeros(kernel.net_room(self.program.fields, self.program.constants, exact), np.uint8)
 
     def _masks(self, flat: Floats) -> Floats:
         """Dropout's masks of this step: a function of the run and the step, by way of the parameters."""
@@ -241,6 +279,3 @@ class _Pass:
             )
             masks[mask.start : mask.start + scaled.size] = scaled.reshape(-1)
         return masks
-
-
-_SIZES = frozenset({1, 2, 3, 4, 5, 6, 8, 10, 11, 12, 13, 14, 15, 16, 22, 34, 47, 61, 94, 95, 96})
