@@ -93,6 +93,16 @@ def test_a_page_in_a_browser(shown: Browser, pages: dict[str, Path], name: str) 
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) >= 1
 
 
+@pytest.mark.parametrize("rule", ["renyi", "odometer"])
+def test_page_one_is_one_sheet(shown: Browser, tmp_path: Path, rule: str) -> None:
+    """A4 with margins of 12 mm, at 96 dots an inch."""
+    page = tmp_path / "statement.html"
+    page.write_text(statement_html(public(plans()["subset"], rule=rule).statement), encoding="utf-8")
+    shown.open(page, int((210 - 24) / 25.4 * 96))
+    shown.media("print")
+    assert shown.value("document.getElementById('annex').getBoundingClientRect().top") < (297 - 24) / 25.4 * 96
+
+
 def test_the_keyboard_reaches_every_link(shown: Browser, pages: dict[str, Path]) -> None:
     shown.open(pages["release by subset"], 1024)
     count = shown.value("document.querySelectorAll('a[href]').length")
