@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,28 @@ TIME = "2030-01-01T00:00:00+00:00"
 
 
 class Described:
-    """DP-SGD that is priced and never run."""
+    """A mechanism that is priced and never run."""
 
     def cost(self, params: dict[str, Any]) -> dpt.Cost:
-        return dpt.DpSgd(0.02, params["noise_multiplier"], 200)
+        return dpt.Gaussian(params["noise_multiplier"])
 
 
+NAMES = (
+    "adaptive",
+    "guess",
+    "noisy best",
+    "random stopping",
+    "subset",
+    "subset, all",
+    "threshold",
+    "vote",
+    "with validation",
+)
+
+
+@cache
 def plans() -> dict[str, Plan]:
-    """A plan of every method."""
+    """A plan of every method, by the names above; planning takes a while, so it is done once."""
     trainer, budget = Described(), dpt.Budget(3.0, 1e-5)
     random = dpt.RandomStopping(SPACE, dpt.Geometric(5))
     held = dpt.RandomStopping(SPACE, dpt.Geometric(5), validation=dpt.PrivateValidation(0.2, 500))

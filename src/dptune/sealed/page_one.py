@@ -70,10 +70,10 @@ def _computed(facts: Facts) -> Answer:
 
 def _who(facts: Facts) -> Answer:
     word = facts.word
-    unit = f"one {word}" if facts.units is None else facts.units.phrase
+    unit = "" if facts.units is None else f" Here that is {facts.units.phrase}."
     text = [
-        f"Every {word} in the data set “{facts.dataset}”, each one alone. Here that is {unit}. Compared are the "
-        f"data as they are and the data after {facts.neighbours.phrase(facts.unit, 'gerund')}.",
+        f"Every {word} in the data set “{facts.dataset}”, each one alone.{unit} The publication hides the "
+        f"difference that {facts.neighbours.phrase(facts.unit, 'gerund')} would make.",
         f"What one {word} is was declared by whoever opened the data set in the ledger. No program can check that.",
     ]
     assumed = facts.neighbours.unit_assumption(facts.unit) if facts.units is None else facts.units.assumption

@@ -30,8 +30,8 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e8eaed; --dim: #a9b0ba; --paper: #15171b; --line: #3a3f47;
   --soft: #1f2329; --accent: #7ab7ff; --warn: #ffb4a8; --warn-soft: #3b1a16; --good: #7fd49b; --other: #f0a860; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 52rem; overflow-wrap: anywhere; padding: 1.25rem;
-  color: var(--ink); background: var(--paper);
+body { margin: 0 auto; max-width: 52rem; padding: 1.25rem; overflow-wrap: anywhere; color: var(--ink);
+  background: var(--paper);
   font: 1rem/1.55 system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 h1 { font-size: 1.6rem; line-height: 1.25; overflow-wrap: anywhere; }
 h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; border-top: 1px solid var(--line); padding-top: 1rem; }
@@ -56,7 +56,11 @@ dd { margin: 0 0 0 1rem; }
 .note { color: var(--dim); }
 @media (max-width: 30rem) { body { padding: .8rem; } th[scope=row] { width: 40%; } }
 @media print { :root { --ink: #000; --dim: #333; --paper: #fff; --line: #999; --soft: #fff; --accent: #000;
-  --warn: #000; --warn-soft: #fff; } body { max-width: none; font-size: 10pt; padding: 0; }
+  --warn: #000; --warn-soft: #fff; } body { max-width: none; padding: 0; font-size: 9pt; line-height: 1.28; }
+  .questions { columns: 2; column-gap: 1.6rem; font-size: 8pt; } section { break-inside: avoid; }
+  @page { margin: 12mm; } h1 { font-size: 14pt; margin: 0 0 .4rem; } h2 { font-size: 11pt; margin: .8rem 0 .2rem; }
+  h3, section > h2 { font-size: 9.5pt; margin: .45rem 0 .05rem; border: 0; padding: 0; } p, ul { margin: .1rem 0; }
+  pre { padding: .2rem .4rem; margin: .2rem 0; } nav { display: none; }
   .annex { break-before: page; } h2, h3 { break-after: avoid; } tr, li { break-inside: avoid; }
   a { text-decoration: none; } }
 """
@@ -149,7 +153,7 @@ def warnings_html(statement: Statement) -> str:
 
 def questions_html(statement: Statement, level: int = 2) -> str:
     """Page one, as HTML without its title."""
-    return "".join(_answer_html(answer, level) for answer in statement.answers)
+    return f'<div class="questions">{"".join(_answer_html(answer, level) for answer in statement.answers)}</div>'
 
 
 def annex_html(statement: Statement) -> str:
