@@ -8,17 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dptune.accounting import Geometric
 from dptune.cli._job import Job, load_data
 from dptune.cli._kinds import features_of, kind_of
 from dptune.cli._tuning import make_space, make_trainer
 from dptune.errors import InvalidInput
 from dptune.executors.models import open_model, pack_model
+from dptune.planner import tune
 from dptune.planner.kinds import KINDS, kind_named, kind_of_benchmark
-from dptune.spaces import Float
-from dptune.training import DpSgdTrainer, TrainedModel, softmax
+from dptune.spaces import Float, Space
+from dptune.training import DpSgdTrainer, Settings, TrainedModel, load, softmax
 from dptune.training.features import centred_gradients
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
+SETTINGS = Settings(0.1, 1.0, steps=5, clip_norm=1.0, learning_rate=1.0, batch_size=100)
+SPACE = Space(learning_rate=Float(0.1, 1, log=True))
 
 
 def test_steps_grow_with_epsilon_and_stay_affordable() -> None:
@@ -100,3 +104,18 @@ def test_a_released_model_takes_images_as_they_were() -> None:
         TrainedModel(description, flat, prepared="other").check()
     with pytest.raises(InvalidInput, match="pixels"):
         found.predict(np.zeros((1, 63)))
+
+
+def test_tune_takes_images_and_releases_a_model_of_pixels(tmp_path: Path) -> None:
+    digits = load("digits")
+    release = tune(
+        digits.train, records=1400, features="oriented-gradients", epsilon=8, delta=1e-4, runs=Geometric(2), seed=1,
+        data_is="public", explain=None, out=tmp_path / "run",
+    )  # fmt: skip
+    assert release.model.prepared == "oriented-gradients"
+    assert release.model.accuracy(digits.test) > 0.8
+    with pytest.raises(InvalidInput, match="for the default trainer"):
+        tune(
+            digits.train, features="oriented-gradients", trainer=DpSgdTrainer(softmax(64, 10), SETTINGS), space=SPACE,
+            epsilon=1, delta=1e-4,
+        )  # fmt: skip

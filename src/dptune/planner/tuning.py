@@ -10,8 +10,9 @@ from dptune.accounting import ADDED_OR_REMOVED, Neighbours, Runs
 from dptune.errors import InvalidInput
 from dptune.methods import Budget
 from dptune.planner.advice import choose
-from dptune.planner.defaults import default_space, default_trainer
+from dptune.planner.defaults import default_space
 from dptune.planner.incoming import Declared, Incoming, bring_in
+from dptune.planner.kinds import KINDS, with_features
 from dptune.sealed.duration import offer
 from dptune.sealed.rehearsal import report
 from dptune.sealed.release import Release
@@ -36,6 +37,7 @@ def tune(
     units: Any = None,
     unit_rows: int | None = None,
     unit: str = "unit",
+    features: str = "none",
     trainer: Trainer[Any, object] | None = None,
     space: Domain | None = None,
     runs: Runs | None = None,
@@ -62,9 +64,11 @@ def tune(
             and ``records`` counts units. For tables the schema says it.
         unit_rows: the most rows of one unit that take part; a public figure, the rest is left out.
         unit: what the statement and the ledger call a unit: patient, user.
+        features: public features that images become before training: "oriented-gradients" (``docs/accuracy.md``); the
+            released model takes rows of pixels.
         trainer: trains one configuration and declares what that costs; by default a private softmax regression.
         space: what may be tried; by default the learning rate of the default trainer.
-        runs: the law of the number of runs; by default geometric.
+        runs: the law of the number of runs; by default one that the planner chooses.
         neighbours: what the guarantee hides; for patients with at most 5 records ``ADDED_OR_REMOVED.group(5)``.
         data_is: "private", "public" or "synthetic".
         explain: is given the explanation before training, what opens a budget, and with a ``rehearsal`` a time of
@@ -91,9 +95,9 @@ def tune(
     if trainer is not None and space is None:
         raise InvalidInput("A trainer of your own needs a 'space': what may be tried with it.")
     declared = Declared(schema, target, records, classes, data_is == "public", units, unit_rows, unit)
-    brought = bring_in(data, declared, trainer)
-    made = trainer or _default(brought)
-    advice = choose(made, space or default_space(), budget, records=brought.records, runs=runs)
+    brought = with_features(bring_in(data, declared, trainer), features, trainer)
+    made, tried = (trainer, space) if trainer is not None else _default(brought, features, epsilon)
+    advice = choose(made, space or tried or default_space(), budget, records=brought.records, runs=runs)
     if explain is not None:
         explain(advice.explanation)
         rehearsal, hidden = options.get("rehearsal"), options.get("release_at") is not None
@@ -110,5 +114,8 @@ def tune(
     return release
 
 
-def _default(brought: Incoming) -> Trainer[Any, object]:
-    return default_trainer(brought.data.features, brought.data.classes, brought.records or 0)
+def _default(brought: Incoming, features: str, epsilon: float) -> tuple[Trainer[Any, object], Domain]:
+    """What is trained and tried where nobody said, by the kind of the data."""
+    kind, records = KINDS["table" if features == "none" else "image"], brought.records or 0
+    made = kind.trainer(brought.data.features, brought.data.classes, records, epsilon=epsilon)
+    return made, kind.space(brought.data.features, records, epsilon=epsilon)
