@@ -13,6 +13,7 @@ import pytest
 
 from dptune.training import _tabular, _text, oriented_gradients
 from dptune.training.benchmark_data import mnist
+from dptune.training.features import centred_gradients
 
 SIZES = [1, 2, 7, 61, 300]
 
@@ -29,6 +30,19 @@ def test_oriented_gradients(side: int, layout: Callable[[np.ndarray], np.ndarray
     for size in SIZES:
         order = rng.permutation(300)[:size]
         assert oriented_gradients(layout(x[order]), side=side).tobytes() == alone[order].tobytes()
+
+
+@pytest.mark.parametrize("width", [64, 784, 3 * 64])
+def test_centred_gradients(width: int) -> None:
+    rng = np.random.default_rng(0)
+    x = (rng.random((300, width)) * (rng.random((300, width)) < 0.4)).astype(np.float32)
+    x[5], x[9] = 3e38, np.nan
+    alone = np.concatenate([centred_gradients(row[None]) for row in x])
+    for size in SIZES:
+        order = rng.permutation(300)[:size]
+        assert centred_gradients(x[order]).tobytes() == alone[order].tobytes()
+    assert np.allclose(np.linalg.norm(np.delete(alone, [5, 9], 0), axis=1), 1, atol=1e-5)
+    assert np.allclose(np.delete(alone, [5, 9], 0).sum(axis=1), 0, atol=1e-4)
 
 
 NAMES = "\n".join(

@@ -56,7 +56,9 @@ def tune(
     out: Annotated[Path | None, typer.Option(help="The run's folder: DIR/release, DIR/vault.")] = None,
     schema: Annotated[Path | None, typer.Option(help="What is public about a table: a TOML file.")] = None,
     target: Annotated[str | None, typer.Option(help="The column to predict, of a public table without schema.")] = None,
-    data: Annotated[str | None, typer.Option(help="digits | mnist | fashion-mnist | adult | imdb | FILE")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="digits | mnist | fashion-mnist | cifar-10 | adult | imdb | FILE")
+    ] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes of FILE.npz.")] = None,
     target_range: Annotated[
         tuple[float, float] | None, typer.Option(help="Lowest and highest target of FILE.npz, to predict a number.")

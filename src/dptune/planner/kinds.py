@@ -9,16 +9,18 @@ public ones; nothing here may look at a record. Tables have defaults of their ow
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dptune._validate import integer, real
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.planner.defaults import default_space, default_trainer
+from dptune.planner.incoming import Incoming
 from dptune.spaces import Float, Space
 from dptune.training import DpSgdTrainer, Momentum, Settings, softmax
+from dptune.training.features import named_features
 
-__all__ = ["KINDS", "Kind", "kind_named", "kind_of_benchmark"]
+__all__ = ["KINDS", "Kind", "kind_named", "kind_of_benchmark", "with_features"]
 
 _RATE = 0.1
 _LEAST_BATCH = 256
@@ -114,6 +116,37 @@ def _steps(features: int, records: int, epsilon: float) -> int:
 def _learning_rate(steps: int, epsilon: float) -> float:
     """The rule: a way of public length over all steps, the longer the less noise there is."""
     return _TRAVEL * math.sqrt(min(10.0, max(0.1, epsilon))) / (steps * _CLIP)
+
+
+def with_features(brought: Incoming, features: str, trainer: object | None) -> Incoming:
+    """What was brought in, with public features computed record by record.
+
+    Args:
+        brought: the records as trainers take them.
+        features: the features' name; "none" changes nothing.
+        trainer: a trainer of the caller's own, which must bring its own features.
+
+    Returns:
+        The records with these features.
+
+    Raises:
+        InvalidInput: there are no such features, or these records do not take them.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.planner.incoming import Incoming
+        >>> images = Incoming(Dataset(np.zeros((3, 64)), np.zeros(3), 2), 3)
+        >>> with_features(images, "oriented-gradients", None).data.features
+        144
+    """
+    make = named_features(features)
+    if features == "none":
+        return brought
+    if trainer is not None:
+        raise InvalidInput("'features' is for the default trainer; give your own one records with features.")
+    if not isinstance(brought.data, Dataset) or brought.encoder is not None:
+        raise InvalidInput(f"'features' is for images as rows of an array; leave {features!r} out here.")
+    return replace(brought, data=brought.data.map(make, (-1.0, 1.0)))
 
 
 KINDS = {

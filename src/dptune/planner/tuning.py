@@ -10,12 +10,16 @@ from dptune.accounting import ADDED_OR_REMOVED, Neighbours, Runs
 from dptune.errors import InvalidInput
 from dptune.methods import Budget
 from dptune.planner.advice import choose
-from dptune.planner.defaults import default_space, default_trainer
+from dptune.planner.defaults import default_space
 from dptune.planner.incoming import Declared, Incoming, bring_in
+<<<<<<< HEAD
 from dptune.planner.networks import Model, network_space, network_trainer, try_network
 from dptune.planner.regression import default_regression, named_score, regression_space, with_score
 from dptune.regression import range_of
 from dptune.scores import Score
+=======
+from dptune.planner.kinds import KINDS, with_features
+>>>>>>> w-acc
 from dptune.sealed.duration import offer
 from dptune.sealed.rehearsal import report
 from dptune.sealed.release import Release
@@ -45,8 +49,12 @@ def tune(
     units: Any = None,
     unit_rows: int | None = None,
     unit: str = "unit",
+<<<<<<< HEAD
     shape: Any = None,
     model: Model | None = None,
+=======
+    features: str = "none",
+>>>>>>> w-acc
     trainer: Trainer[Any, object] | None = None,
     space: Domain | None = None,
     runs: Runs | None = None,
@@ -81,6 +89,7 @@ def tune(
             and ``records`` counts units. For tables the schema says it.
         unit_rows: the most rows of one unit that take part; a public figure, the rest is left out.
         unit: what the statement and the ledger call a unit: patient, user.
+<<<<<<< HEAD
         shape: for torch data sets, the shape of one record, or a public example; a record of another shape becomes
             the missing one.
         model: a function of the parameters that makes a torch module; DP-SGD trains it. It must be a ``Sequential`` of
@@ -89,6 +98,13 @@ def tune(
             for numbers a linear one.
         space: what may be tried; by default the learning rate.
         runs: the law of the number of runs; by default geometric.
+=======
+        features: public features that images become before training: "oriented-gradients" (``docs/accuracy.md``); the
+            released model takes rows of pixels.
+        trainer: trains one configuration and declares what that costs; by default a private softmax regression.
+        space: what may be tried; by default the learning rate of the default trainer.
+        runs: the law of the number of runs; by default one that the planner chooses.
+>>>>>>> w-acc
         neighbours: what the guarantee hides; for patients with at most 5 records ``ADDED_OR_REMOVED.group(5)``.
         data_is: "private", "public" or "synthetic".
         explain: is given the explanation before training, what opens a budget, and with a ``rehearsal`` a time of
@@ -116,6 +132,7 @@ def tune(
         raise InvalidInput("Give either a 'model', which DP-SGD trains, or a 'trainer', which has a model of its own.")
     if trainer is not None and space is None:
         raise InvalidInput("A trainer of your own needs a 'space': what may be tried with it.")
+<<<<<<< HEAD
     declared = Declared(
         schema, target, records, classes, data_is == "public", units, unit_rows, unit, target_range, task, shape
     )
@@ -126,6 +143,12 @@ def tune(
     if model is not None and isinstance(made, DpSgdTrainer):
         try_network(made, space, brought.data, pickle=bool(options.get("pickle")))
     advice = choose(made, space, budget, records=brought.records, runs=runs)
+=======
+    declared = Declared(schema, target, records, classes, data_is == "public", units, unit_rows, unit)
+    brought = with_features(bring_in(data, declared, trainer), features, trainer)
+    made, tried = (trainer, space) if trainer is not None else _default(brought, features, epsilon)
+    advice = choose(made, space or tried or default_space(), budget, records=brought.records, runs=runs)
+>>>>>>> w-acc
     if explain is not None:
         explain(advice.explanation)
         rehearsal, hidden = options.get("rehearsal"), options.get("release_at") is not None
@@ -142,6 +165,7 @@ def tune(
     return release
 
 
+<<<<<<< HEAD
 def _usual_space(brought: Incoming, model: Model | None) -> Space:
     if model is not None:
         return network_space()
@@ -155,3 +179,10 @@ def _default(brought: Incoming, model: Model | None) -> Trainer[Any, object]:
     if ends is not None:
         return default_regression(brought.data.features, ends, records)
     return default_trainer(brought.data.features, brought.data.classes, records)
+=======
+def _default(brought: Incoming, features: str, epsilon: float) -> tuple[Trainer[Any, object], Domain]:
+    """What is trained and tried where nobody said, by the kind of the data."""
+    kind, records = KINDS["table" if features == "none" else "image"], brought.records or 0
+    made = kind.trainer(brought.data.features, brought.data.classes, records, epsilon=epsilon)
+    return made, kind.space(brought.data.features, records, epsilon=epsilon)
+>>>>>>> w-acc

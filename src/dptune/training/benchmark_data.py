@@ -7,6 +7,7 @@ words. Nothing here may be fitted on records (no means, no vocabularies): that w
 from __future__ import annotations
 
 import gzip
+import lzma
 import os
 import struct
 import zlib
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 
-__all__ = ["Dataset", "Split", "adult", "data_root", "digits", "fashion_mnist", "imdb", "load", "mnist"]
+__all__ = ["Dataset", "Split", "adult", "cifar_10", "data_root", "digits", "fashion_mnist", "imdb", "load", "mnist"]
 
 _UNIT = (0.0, 1.0)
 _PUBLIC = (False, True)  # training parts are treated as private
@@ -49,7 +50,7 @@ def data_root() -> Path:
     if not root:
         raise InvalidInput(
             "The environment variable DPTUNE_DATA is not set. Point it to a folder with mnist/, "
-            "fashion-mnist/, adult/ and imdb/ (see docs/training.md for the files in each)."
+            "fashion-mnist/, cifar-10-batches-bin/, adult/ and imdb/ (see docs/training.md for the files in each)."
         )
     return Path(root)
 
@@ -93,6 +94,29 @@ def fashion_mnist() -> Split:
     return Split(_images("fashion-mnist", "train", False), _images("fashion-mnist", "t10k", True))
 
 
+def cifar_10() -> Split:
+    """CIFAR-10: 50,000 and 10,000 colour images of 32x32 pixels in [0, 1]: 1024 of red, then green, then blue."""
+    from dptune.training import _cifar  # noqa: PLC0415 - one loader needs it
+
+    def batch(name: str) -> _cifar.Images:
+        binary, python = data_root() / "cifar-10-batches-bin", data_root() / "cifar-10-batches-py"
+        for path in (binary / f"{name}.bin", binary / f"{name}.bin.xz"):
+            if path.is_file():
+                return _cifar.read_binary(path)
+        if (python / name).is_file():
+            return _cifar.read_pickle(python / name)
+        return _cifar.read_binary(_open("cifar-10-batches-bin", f"{name}.bin"))  # says what is missing
+
+    def part(names: list[str], public: bool) -> Dataset:
+        batches = [batch(name) for name in names]
+        x = np.concatenate([images for images, _ in batches]).astype(np.float32)
+        x /= np.float32(255.0)  # the pixel range is public
+        y = np.concatenate([labels for _, labels in batches])
+        return Dataset(x, y, 10, "cifar-10", public, feature_range=_UNIT)
+
+    return Split(part([f"data_batch_{place}" for place in range(1, 6)], False), part(["test_batch"], True))
+
+
 def digits() -> Split:
     """The 1,797 small digits that scikit-learn ships: every fifth record is for testing."""
     from sklearn.datasets import load_digits  # noqa: PLC0415 - slow import, one loader needs it
@@ -126,8 +150,8 @@ def load(name: str) -> Split:
     """A benchmark data set by name.
 
     Args:
-        name: "digits" (comes with scikit-learn), or "mnist", "fashion-mnist", "adult", "imdb" (files in the folder that
-            the environment variable ``DPTUNE_DATA`` names).
+        name: "digits" (comes with scikit-learn), or "mnist", "fashion-mnist", "cifar-10", "adult", "imdb" (files in
+            the folder that the environment variable ``DPTUNE_DATA`` names).
 
     Returns:
         Its training part, treated as private, and its public test part.
@@ -140,14 +164,21 @@ def load(name: str) -> Split:
         >>> len(load("digits").test)
         359
     """
-    known = {"digits": digits, "mnist": mnist, "fashion-mnist": fashion_mnist, "adult": adult, "imdb": imdb}
+    known = {
+        "digits": digits,
+        "mnist": mnist,
+        "fashion-mnist": fashion_mnist,
+        "cifar-10": cifar_10,
+        "adult": adult,
+        "imdb": imdb,
+    }
     if name not in known:
         raise InvalidInput(f"There is no data set called {name!r}. Choose one of {', '.join(known)}.")
     try:
         return known[name]()
     except InvalidInput:
         raise
-    except (OSError, EOFError, ValueError, zlib.error, struct.error) as error:
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, struct.error) as error:
         # What the error says may quote a record.
         raise InvalidInput(
             f"A file of {name} is cut off or not what it should be ({type(error).__name__}). Put the original there."

@@ -1,0 +1,121 @@
+"""Defaults by kind of data: all of them public rules, and what is released takes records as they were."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dptune.accounting import Geometric
+from dptune.cli._job import Job, load_data
+from dptune.cli._kinds import features_of, kind_of
+from dptune.cli._tuning import make_space, make_trainer
+from dptune.errors import InvalidInput
+from dptune.executors.models import open_model, pack_model
+from dptune.planner import tune
+from dptune.planner.kinds import KINDS, kind_named, kind_of_benchmark
+from dptune.spaces import Float, Space
+from dptune.training import DpSgdTrainer, Settings, TrainedModel, load, softmax
+from dptune.training.features import centred_gradients
+
+BUDGET = {"epsilon": 1.0, "delta": 1e-5}
+SETTINGS = Settings(0.1, 1.0, steps=5, clip_norm=1.0, learning_rate=1.0, batch_size=100)
+SPACE = Space(learning_rate=Float(0.1, 1, log=True))
+
+
+def test_steps_grow_with_epsilon_and_stay_affordable() -> None:
+    image = kind_named("image")
+    steps = [image.trainer(100, 10, 60_000, epsilon=epsilon).settings.steps for epsilon in (0.3, 1, 3, 10)]
+    assert steps[0] == steps[1] < steps[2] < steps[3]
+    wide = image.trainer(20_000, 10, 60_000, epsilon=10).settings.steps
+    assert wide == 100
+
+
+@pytest.mark.parametrize("kind", ["image", "text"])
+@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+def test_the_rule_is_the_middle_of_what_is_tried(kind: str, epsilon: float) -> None:
+    one = KINDS[kind]
+    settings = one.trainer(441, 10, 50_000, epsilon=epsilon).settings
+    ((name, rates),) = one.space(441, 50_000, epsilon=epsilon).dimensions
+    assert name == "learning_rate"
+    assert isinstance(rates, Float)
+    assert rates.at(0.5) == pytest.approx(settings.learning_rate)
+    travel = settings.learning_rate * settings.clip_norm * settings.steps
+    assert travel == pytest.approx(3200 * epsilon**0.5, rel=0.01)
+
+
+def test_few_records_get_larger_shares() -> None:
+    rates = [KINDS["text"].trainer(10, 2, records, epsilon=1).settings.sampling_rate for records in (500, 2000, 10_000)]
+    assert rates == pytest.approx([0.25, 0.128, 0.1])
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="no kind of data called 'sound'"):
+        kind_named("sound")
+    assert kind_of_benchmark("digits") is None
+    with pytest.raises(InvalidInput, match="no features called 'wavelets'"):
+        features_of(Job({"data": {"file": "x.npz", "features": "wavelets"}}))
+
+
+def test_a_job_that_says_what_it_wants_gets_that() -> None:
+    assert kind_of(Job({"data": {"name": "mnist"}})) is KINDS["image"]
+    assert features_of(Job({"data": {"name": "mnist"}})) == "oriented-gradients"
+    for section in ({"model": {"kind": "mlp"}}, {"space": {"learning_rate": [1.0]}}):
+        assert kind_of(Job({"data": {"name": "mnist"}, **section})) is None
+        assert features_of(Job({"data": {"name": "mnist"}, **section})) == "none"
+    assert features_of(Job({"data": {"name": "mnist", "features": "none"}})) == "none"
+
+
+def test_images_of_a_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.random((30, 64), dtype=np.float32)
+    np.savez(tmp_path / "images.npz", x=x, y=rng.integers(0, 3, 30))
+    fields = {"file": str(tmp_path / "images.npz"), "classes": 3, "records": 5000, "features": "oriented-gradients"}
+    job = Job({"data": fields, "budget": BUDGET})
+    loaded = load_data(job)
+    assert np.array_equal(loaded.data.x, centred_gradients(x))
+    trainer = make_trainer(job, loaded.data, None)
+    assert isinstance(trainer, DpSgdTrainer)
+    assert trainer.prepared == "oriented-gradients"
+    assert make_space(job, loaded.data).names == ("learning_rate",)
+    described = {**job.sections, "model": {"schedule": "cosine", "optimizer": "momentum"}}
+    own = make_trainer(Job(described), loaded.data, None)
+    assert isinstance(own, DpSgdTrainer)
+    assert type(own.settings.schedule).__name__ == "Cosine"
+    with pytest.raises(InvalidInput, match="'schedule' must be one of constant, cosine"):
+        make_trainer(Job({**job.sections, "model": {"schedule": "zigzag"}}), loaded.data, None)
+    json.dumps(job.describe())
+
+
+def test_a_released_model_takes_images_as_they_were() -> None:
+    x = np.random.default_rng(2).random((9, 64), dtype=np.float32)
+    made = centred_gradients(x)
+    description = softmax(made.shape[1], 3)
+    flat = np.random.default_rng(3).normal(size=description.dimension).astype(np.float32)
+    model = TrainedModel(description, flat, prepared="oriented-gradients")
+    found = open_model(pack_model(model))
+    assert isinstance(found, TrainedModel)
+    assert found.prepared == "oriented-gradients"
+    assert np.array_equal(found.predict(x), found.predict(made))
+    assert found.predict_proba(x).tobytes() == found.predict_proba(made).tobytes()
+    with pytest.raises(InvalidInput, match="no features called"):
+        TrainedModel(description, flat, prepared="other").check()
+    with pytest.raises(InvalidInput, match="pixels"):
+        found.predict(np.zeros((1, 63)))
+
+
+def test_tune_takes_images_and_releases_a_model_of_pixels(tmp_path: Path) -> None:
+    digits = load("digits")
+    release = tune(
+        digits.train, records=1400, features="oriented-gradients", epsilon=8, delta=1e-4, runs=Geometric(2), seed=1,
+        data_is="public", explain=None, out=tmp_path / "run",
+    )  # fmt: skip
+    assert release.model.prepared == "oriented-gradients"
+    assert release.model.accuracy(digits.test) > 0.8
+    with pytest.raises(InvalidInput, match="for the default trainer"):
+        tune(
+            digits.train, features="oriented-gradients", trainer=DpSgdTrainer(softmax(64, 10), SETTINGS), space=SPACE,
+            epsilon=1, delta=1e-4,
+        )  # fmt: skip
