@@ -12,20 +12,17 @@ from dptune.methods import Budget
 from dptune.planner.advice import choose
 from dptune.planner.defaults import default_space
 from dptune.planner.incoming import Declared, Incoming, bring_in
-<<<<<<< HEAD
+from dptune.planner.kinds import KINDS, with_features
 from dptune.planner.networks import Model, network_space, network_trainer, try_network
 from dptune.planner.regression import default_regression, named_score, regression_space, with_score
 from dptune.regression import range_of
 from dptune.scores import Score
-=======
-from dptune.planner.kinds import KINDS, with_features
->>>>>>> w-acc
 from dptune.sealed.duration import offer
 from dptune.sealed.rehearsal import report
 from dptune.sealed.release import Release
 from dptune.sealed.run import check_new, run
 from dptune.sealed.statement import no_model
-from dptune.spaces import Domain, Space
+from dptune.spaces import Domain
 from dptune.tables import Schema
 from dptune.trainer import Trainer
 from dptune.training import DpSgdTrainer
@@ -49,12 +46,9 @@ def tune(
     units: Any = None,
     unit_rows: int | None = None,
     unit: str = "unit",
-<<<<<<< HEAD
     shape: Any = None,
-    model: Model | None = None,
-=======
     features: str = "none",
->>>>>>> w-acc
+    model: Model | None = None,
     trainer: Trainer[Any, object] | None = None,
     space: Domain | None = None,
     runs: Runs | None = None,
@@ -89,22 +83,16 @@ def tune(
             and ``records`` counts units. For tables the schema says it.
         unit_rows: the most rows of one unit that take part; a public figure, the rest is left out.
         unit: what the statement and the ledger call a unit: patient, user.
-<<<<<<< HEAD
         shape: for torch data sets, the shape of one record, or a public example; a record of another shape becomes
             the missing one.
+        features: public features that images become before training: "oriented-gradients" (``docs/accuracy.md``); the
+            released model takes rows of pixels.
         model: a function of the parameters that makes a torch module; DP-SGD trains it. It must be a ``Sequential`` of
             common layers, or the function one that can be imported (``docs/torch.md``).
         trainer: trains one configuration and declares what that costs; by default a private softmax regression,
             for numbers a linear one.
         space: what may be tried; by default the learning rate.
-        runs: the law of the number of runs; by default geometric.
-=======
-        features: public features that images become before training: "oriented-gradients" (``docs/accuracy.md``); the
-            released model takes rows of pixels.
-        trainer: trains one configuration and declares what that costs; by default a private softmax regression.
-        space: what may be tried; by default the learning rate of the default trainer.
         runs: the law of the number of runs; by default one that the planner chooses.
->>>>>>> w-acc
         neighbours: what the guarantee hides; for patients with at most 5 records ``ADDED_OR_REMOVED.group(5)``.
         data_is: "private", "public" or "synthetic".
         explain: is given the explanation before training, what opens a budget, and with a ``rehearsal`` a time of
@@ -132,23 +120,16 @@ def tune(
         raise InvalidInput("Give either a 'model', which DP-SGD trains, or a 'trainer', which has a model of its own.")
     if trainer is not None and space is None:
         raise InvalidInput("A trainer of your own needs a 'space': what may be tried with it.")
-<<<<<<< HEAD
     declared = Declared(
         schema, target, records, classes, data_is == "public", units, unit_rows, unit, target_range, task, shape
     )
-    brought = bring_in(data, declared, trainer)
-    wanted = named_score(score, shares, brought.data, brought.encoder, public=declared.public)
-    made = with_score(trainer or _default(brought, model), wanted)
-    space = space or _usual_space(brought, model)
-    if model is not None and isinstance(made, DpSgdTrainer):
-        try_network(made, space, brought.data, pickle=bool(options.get("pickle")))
-    advice = choose(made, space, budget, records=brought.records, runs=runs)
-=======
-    declared = Declared(schema, target, records, classes, data_is == "public", units, unit_rows, unit)
     brought = with_features(bring_in(data, declared, trainer), features, trainer)
-    made, tried = (trainer, space) if trainer is not None else _default(brought, features, epsilon)
-    advice = choose(made, space or tried or default_space(), budget, records=brought.records, runs=runs)
->>>>>>> w-acc
+    wanted = named_score(score, shares, brought.data, brought.encoder, public=declared.public)
+    own = (trainer, space) if trainer is not None else _default(brought, model, features, epsilon)
+    made, tried = with_score(own[0], wanted), space or own[1] or default_space()
+    if model is not None and isinstance(made, DpSgdTrainer):
+        try_network(made, tried, brought.data, pickle=bool(options.get("pickle")))
+    advice = choose(made, tried, budget, records=brought.records, runs=runs)
     if explain is not None:
         explain(advice.explanation)
         rehearsal, hidden = options.get("rehearsal"), options.get("release_at") is not None
@@ -165,24 +146,15 @@ def tune(
     return release
 
 
-<<<<<<< HEAD
-def _usual_space(brought: Incoming, model: Model | None) -> Space:
-    if model is not None:
-        return network_space()
-    return default_space() if range_of(brought.data) is None else regression_space()
-
-
-def _default(brought: Incoming, model: Model | None) -> Trainer[Any, object]:
-    records, ends = brought.records or 0, range_of(brought.data)
-    if model is not None:
-        return network_trainer(model, brought.data.features, brought.data.classes, records)
-    if ends is not None:
-        return default_regression(brought.data.features, ends, records)
-    return default_trainer(brought.data.features, brought.data.classes, records)
-=======
-def _default(brought: Incoming, features: str, epsilon: float) -> tuple[Trainer[Any, object], Domain]:
+def _default(
+    brought: Incoming, model: Model | None, features: str, epsilon: float
+) -> tuple[Trainer[Any, object], Domain]:
     """What is trained and tried where nobody said, by the kind of the data."""
-    kind, records = KINDS["table" if features == "none" else "image"], brought.records or 0
-    made = kind.trainer(brought.data.features, brought.data.classes, records, epsilon=epsilon)
-    return made, kind.space(brought.data.features, records, epsilon=epsilon)
->>>>>>> w-acc
+    records, ends, width = brought.records or 0, range_of(brought.data), brought.data.features
+    if model is not None:
+        return network_trainer(model, width, brought.data.classes, records), network_space()
+    if ends is not None:
+        return default_regression(width, ends, records), regression_space()
+    kind = KINDS["table" if features == "none" else "image"]
+    made = kind.trainer(width, brought.data.classes, records, epsilon=epsilon)
+    return made, kind.space(width, records, epsilon=epsilon)
