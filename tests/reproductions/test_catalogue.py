@@ -16,6 +16,7 @@ from dptune.cli import main
 from dptune.cli.reproduce import FIGURES
 from dptune.errors import InvalidInput
 from dptune.reproductions import (
+    _koskela_trainings,
     hype,
     hype_rivals,
     hype_simulation,
@@ -242,7 +243,7 @@ def test_tuning_on_a_made_up_landscape(tmp_path: Path, monkeypatch: pytest.Monke
     """Noise hurts, the scaled learning rate is the right one, and a second call trains nothing."""
     asked: list[str] = []
 
-    def pretend(cell: koskela_tuning._Cell) -> tuple[float, float]:
+    def pretend(cell: _koskela_trainings.Training) -> tuple[float, float]:
         asked.append(cell.key)
         ideal = 0.1 if cell.part == "subset" else 0.9 if cell.part == "rest" else 1.0
         lost = 0.1 * abs(math.log10(cell.rate / ideal)) + 0.05 * cell.noise
@@ -251,7 +252,7 @@ def test_tuning_on_a_made_up_landscape(tmp_path: Path, monkeypatch: pytest.Monke
     levels = {("baseline", "paper"): 4.7, ("variant 1", "paper"): 2.4, ("variant 2", "paper"): 2.6}
     levels |= {("baseline", "ours"): 3.5, ("variant 1", "ours"): 1.6, ("variant 2", "ours"): 1.9}
     monkeypatch.setattr(koskela_tuning, "noises", lambda total, steps: levels)
-    monkeypatch.setattr(koskela_tuning, "trained", pretend)
+    monkeypatch.setattr(_koskela_trainings, "trained", pretend)
     table = koskela_tuning.fig2(folder=tmp_path)
     paper, ours = table.as_dicts()
     for row in (paper, ours):

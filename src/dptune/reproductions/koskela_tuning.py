@@ -8,14 +8,10 @@ be shown.
 
 from __future__ import annotations
 
-import json
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import brentq
@@ -24,25 +20,20 @@ from dptune._typing import Array
 from dptune.accounting import Cost, DpSgd, Poisson, compose, disjoint, select, subsample
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.accounting.renyi import base_curve, disjoint_curve, epsilon_of, stopping_curve, subsampled_curve
-from dptune.randomness import Randomness
+from dptune.reproductions._koskela_trainings import RATE, SHARE, Training, Trainings
 from dptune.reproductions.hypo import cache_folder
 from dptune.reproductions.progress import Progress, silent
 from dptune.reproductions.table import Cell, Plot, Table, Verdict, verdict
 
-if TYPE_CHECKING:
-    from dptune.training.benchmark_data import Split
-
 __all__ = ["FULL", "SMALL", "Scale", "chances", "fig2", "fig3"]
 
-DELTA, SHARE, MEAN = 1e-5, 0.1, 15.0
-_RATE = 0.0213  # Table 1
+DELTA, MEAN = 1e-5, 15.0
 _ORDERS = tuple(float(a) for a in range(2, 129))
 _METHODS = ("baseline", "variant 1", "variant 2")
 _GRIDS = {  # Table 2
     "mnist": tuple(10.0**-i for i in (4, 3.5, 3, 2.5, 2, 1.5, 1, 0.5, 0)),
     "fashion-mnist": tuple(10.0**-i for i in (3, 2.5, 2, 1.5, 1, 0.5, 0, -0.5, -1, -1.5)),
 }
-_CLIP = {"mnist": 1.0, "fashion-mnist": 3.0}
 
 
 @dataclass(frozen=True)
@@ -58,23 +49,6 @@ class Scale:
 
 FULL = Scale()
 SMALL = Scale(records=6_000, epochs=2, finals=1)
-
-
-@dataclass(frozen=True)
-class _Cell:
-    """One training: everything its result depends on."""
-
-    data: str
-    adam: bool
-    part: str  # "all", "subset" or "rest"
-    noise: float
-    rate: float  # learning rate
-    records: int
-    epochs: int
-
-    @property
-    def key(self) -> str:
-        return json.dumps(self.__dict__, sort_keys=True)
 
 
 # -- noise
@@ -104,7 +78,7 @@ def noises(total: float, steps: int) -> dict[tuple[str, str], float]:
     """The noise of one run by method and by who accounts for it."""
 
     def base(noise: float) -> DpSgd:
-        return DpSgd(_RATE, noise, steps)
+        return DpSgd(RATE, noise, steps)
 
     found = {}
     for method in _METHODS:
@@ -120,69 +94,7 @@ def noises(total: float, steps: int) -> dict[tuple[str, str], float]:
     return found
 
 
-# -- training
-
-
-class _Trainings:
-    """Trainings by cell, each made once and appended to a file, so that a run that was cut off goes on from there."""
-
-    def __init__(self, folder: Path, progress: Progress) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._path, self._progress = folder / "koskela-trainings.jsonl", progress
-        self._known: dict[str, tuple[float, float]] = {}
-        if self._path.is_file():
-            for line in self._path.read_text(encoding="utf-8").splitlines():
-                stored = json.loads(line)
-                self._known[stored["cell"]] = (stored["accuracy"], stored["seconds"])
-
-    def accuracy(self, cell: _Cell) -> float:
-        return self._result(cell)[0]
-
-    def seconds(self, cell: _Cell) -> float:
-        return self._result(cell)[1]
-
-    def _result(self, cell: _Cell) -> tuple[float, float]:
-        if cell.key not in self._known:
-            self._known[cell.key] = trained(cell)
-            with self._path.open("a", encoding="utf-8") as file:
-                accuracy, seconds = self._known[cell.key]
-                print(json.dumps({"cell": cell.key, "accuracy": accuracy, "seconds": seconds}), file=file)
-            self._progress.done(f"{cell.data}, {cell.part}, noise {cell.noise:.2f}, learning rate {cell.rate:g}")
-        return self._known[cell.key]
-
-
-@lru_cache(maxsize=1)
-def _loaded(name: str) -> Split:
-    from dptune.training import load  # noqa: PLC0415 - slow imports
-
-    return load(name)
-
-
-def trained(cell: _Cell) -> tuple[float, float]:
-    """Test accuracy of one private training, and its processor seconds."""
-    from dptune.training import Adam, DpSgdTrainer, Mlp, Settings, Sgd  # noqa: PLC0415 - slow imports
-
-    split = _loaded(cell.data)
-    rng = np.random.default_rng(0)
-    places = rng.permutation(len(split.train))[: cell.records]
-    coins = rng.random(cell.records) < SHARE
-    kept = {"all": places, "subset": places[coins], "rest": places[~coins]}[cell.part]
-    train = split.train.take(np.sort(kept))
-    share = {"all": 1.0, "subset": SHARE, "rest": 1.0 - SHARE}[cell.part]
-    steps = round(cell.epochs / _RATE)
-    settings = Settings(
-        sampling_rate=_RATE,
-        noise_multiplier=cell.noise,
-        steps=steps,
-        clip_norm=_CLIP[cell.data],
-        learning_rate=cell.rate,
-        batch_size=_RATE * share * cell.records,  # public: never the private size of the part
-        optimizer=Adam() if cell.adam else Sgd(),
-    )
-    trainer = DpSgdTrainer(Mlp(784, 10, (120, 120)), settings, validation=split.test)
-    began = time.process_time()
-    fitted = trainer.fit({}, train, Randomness.rehearsal(int(1e6 * cell.noise) % 2**31))
-    return float(fitted.score), time.process_time() - began
+# -- what is released
 
 
 def chances(accuracies: Array, runs: Poisson) -> Array:
@@ -194,12 +106,12 @@ def chances(accuracies: Array, runs: Poisson) -> Array:
     return won
 
 
-def _released(trainings: _Trainings, method: str, noise: float, like: _Cell, scale: Scale) -> tuple[float, float]:
+def _released(trainings: Trainings, method: str, noise: float, like: Training, scale: Scale) -> tuple[float, float]:
     """Expected accuracy of what the method releases, and processor seconds of the whole in expectation."""
     grid = _GRIDS[like.data]
 
-    def cell(part: str, rate: float) -> _Cell:
-        return _Cell(like.data, like.adam, part, round(noise, 4), rate, like.records, like.epochs)
+    def cell(part: str, rate: float) -> Training:
+        return Training(like.data, like.adam, part, round(noise, 4), rate, like.records, like.epochs)
 
     part = "all" if method == "baseline" else "subset"
     tried = [cell(part, rate) for rate in grid]
@@ -223,11 +135,11 @@ def _released(trainings: _Trainings, method: str, noise: float, like: _Cell, sca
 
 def _figure(number: int, adam: bool, scale: Scale, say: Callable[[str], None], folder: Path | None) -> Table:
     counted = sum(2 * (3 * len(_GRIDS[name]) + 2 * scale.finals) for name in scale.data) * len(scale.totals)
-    trainings = _Trainings(folder or cache_folder(), Progress(counted, say))
-    steps = round(scale.epochs / _RATE)
+    trainings = Trainings(folder or cache_folder(), Progress(counted, say))
+    steps = round(scale.epochs / RATE)
     rows: list[tuple[Cell, ...]] = []
     for name in scale.data:
-        like = _Cell(name, adam, "all", 0.0, 0.0, scale.records, scale.epochs)
+        like = Training(name, adam, "all", 0.0, 0.0, scale.records, scale.epochs)
         for total in scale.totals:
             levels = noises(total, steps)
             for who in ("paper", "ours"):
