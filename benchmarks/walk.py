@@ -42,7 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("executors", "ledgers"),
     ("methods",),
     ("training", "tables"),
-    ("data", "trainer", "judging", "units"),
+    ("data", "trainer", "judging", "scores", "regression", "units"),
     ("accounting", "spaces"),
     (
         "randomness",
