@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dptune import _validate
 from dptune._typing import Floats
 from dptune.accounting import Cost, DpSgd, Gaussian, parallel
 from dptune.data import Dataset
@@ -54,6 +55,7 @@ class DpSgdTrainer:
         validation: Records that the caller declares public; the score is the accuracy on them.
         holdout: Private validation; its noised score is part of the cost.
         engine: Which engine computes gradients: "auto", "numpy", "torch", "fused" or "network" (docs/engine.md).
+        threads: How many threads share a batch where the "network" engine computes; the model does not depend on it.
 
     Raises:
         InvalidInput: If both ``validation`` and ``holdout`` are given, or ``model`` is a module itself.
@@ -80,8 +82,10 @@ class DpSgdTrainer:
     validation: Dataset | None = None
     holdout: Holdout | None = None
     engine: str = "auto"
+    threads: int = 1
 
     def __post_init__(self) -> None:
+        _validate.integer("threads", self.threads, 1)
         if self.validation is not None and self.holdout is not None:
             raise InvalidInput(
                 "Give either 'validation' (a data set you declare public) or 'holdout' (private records, "
@@ -282,7 +286,8 @@ class DpSgdTrainer:
     ) -> list[Fitted[Any]]:
         units = isinstance(data, UnitDataset)  # their rows' gradients are summed before they are clipped
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params[0], keys[0])
-        engine = engine_for(model, double=units or all(one.secure for one in settings), engine=self.engine)
+        double = units or all(one.secure for one in settings)
+        engine = engine_for(model, double=double, engine=self.engine, threads=self.threads)
         if self.holdout is None:
             trained = descend(engine, data, settings, keys, starts)
             held: list[Dataset | UnitDataset | None] = [None] * len(keys)
