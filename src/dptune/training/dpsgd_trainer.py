@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dptune import _validate
 from dptune._typing import Floats, Indices
 from dptune.accounting import Cost, DpSgd, Gaussian, parallel
 from dptune.data import Dataset
@@ -63,6 +64,7 @@ class DpSgdTrainer:
             and regressions by their absolute error.
         prepared: The name of the public features that the records were given before; a released built-in model carries
             it and takes rows as they were.
+        threads: How many threads share a batch where the "network" engine computes; the model does not depend on it.
 
     Raises:
         InvalidInput: If both ``validation`` and ``holdout`` are given, or ``model`` is a module itself.
@@ -91,9 +93,11 @@ class DpSgdTrainer:
     engine: str = "auto"
     score: Score | None = None
     prepared: str = "none"
+    threads: int = 1
 
     def __post_init__(self) -> None:
         named_features(self.prepared)
+        _validate.integer("threads", self.threads, 1)
         if self.validation is not None and self.holdout is not None:
             raise InvalidInput(
                 "Give either 'validation' (a data set you declare public) or 'holdout' (private records, "
@@ -302,7 +306,8 @@ class DpSgdTrainer:
     ) -> list[Fitted[Any]]:
         units = isinstance(data, UnitDataset)  # their rows' gradients are summed before they are clipped
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params[0], keys[0])
-        engine = engine_for(model, double=units or all(one.secure for one in settings), engine=self.engine)
+        double = units or all(one.secure for one in settings)
+        engine = engine_for(model, double=double, engine=self.engine, threads=self.threads)
         if self.holdout is None:
             trained = descend(engine, data, settings, keys, starts)
             held: list[Indices | None] = [None] * len(keys)

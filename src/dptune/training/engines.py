@@ -66,7 +66,7 @@ def _automatic(model: Any, double: bool, threads: int) -> Engine:
     if kernel is None:
         return _torch(model, double)
     try:
-        return _network(model, double, threads)
+        return _network(model, double, threads, special=True)
     except _Unknown as unknown:
         _say_once(str(unknown))
         return _torch(model, double)
@@ -82,7 +82,8 @@ def _say_once(reason: str) -> None:
     logging.getLogger(__name__).warning("The compiled engine leaves this module to torch, which is slower: %s", reason)
 
 
-def _network(model: Any, double: bool, threads: int) -> Engine:
+def _network(model: Any, double: bool, threads: int, *, special: bool = False) -> Engine:
+    """The compiled engine; ``special`` where a network that has a kernel of its own may use it."""
     _need_torch(model)
     from dptune.training import _recognise  # noqa: PLC0415 - optional dependency
     from dptune.training._public_check import refuse_layers  # noqa: PLC0415 - the same
@@ -95,7 +96,7 @@ def _network(model: Any, double: bool, threads: int) -> Engine:
     try:
         layers = _recognise.describe(module)
         shape = _recognise.record_shape(layers)
-        if not described and layers == _recognise.describe(build(dp_hypo_cnn())):
+        if special and not described and layers == _recognise.describe(build(dp_hypo_cnn())):
             return FusedModuleEngine(source, double=double)
         return NetworkEngine(layers, source, shape, double=double, threads=threads)
     except (_recognise.NotDescribed, InvalidInput) as error:
