@@ -116,7 +116,7 @@ def test_no_product_or_sum_leaves_the_exact_whole_numbers(model: Mlp, scale: flo
     assert max(2**bits * 2**weight_bits, 2 ** (2 * bits)) * width <= 2**53
     parameters = scale * np.random.default_rng(10).normal(size=(1, model.dimension))
     weights = [_public(layer, weight_bits) for layer in fixed._layers(parameters)]
-    inputs, last = fixed._forward(weights, np.arange(61)[None])
+    inputs, _, last = fixed._forward(weights, np.arange(61)[None])
     deltas = fixed._backward(weights, inputs, last)
     for most, block in [*((weight_bits, w) for w in weights), *((bits, b) for b in (*inputs, *deltas))]:
         assert np.array_equal(block.values, np.rint(block.values))
