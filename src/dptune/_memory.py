@@ -8,6 +8,7 @@ Where the system has no such memory, arrays are ordinary ones and workers get co
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import math
 import mmap
@@ -59,9 +60,11 @@ def descriptor(size: int) -> int | None:
         return None
     try:
         os.posix_fallocate(made, 0, size)  # now, not by a signal in the middle of a run
-    except OSError:
+    except OSError as error:
         os.close(made)
-        raise MemoryError from None
+        if error.errno == errno.ENOMEM:
+            raise MemoryError from None
+        return None  # files may not be so large here, and to the system this is one
     return made
 
 

@@ -137,11 +137,21 @@ def test_other_machines_get_the_records_themselves(tmp_path: Path) -> None:
     assert pickle.loads(greeting[0])[1] == []
 
 
+def test_where_there_is_no_such_memory_records_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under a limit on the size of files, which holds for this memory too."""
+    monkeypatch.setattr(_memory, "descriptor", lambda size: None)
+    data, memory = _records(), Memory()
+    greeting = hello(_work(Looks(), data, tmp_path), memory)
+    assert pickle.loads(greeting[0])[1] == []
+    assert np.array_equal(pickle.loads(greeting[1])[1].x, data.x)
+    assert not memory.descriptors
+
+
 def _sent(value: Any) -> Any:
     """A value as it arrives in a worker."""
     memory = Memory()
     content = dumps(value, memory.take)
-    pieces = memory.settle()
+    pieces = memory.settle() or []
     copies = {one: os.dup(one) for one in memory.descriptors}
     found = pickle.loads(content, buffers=views([one._replace(descriptor=copies[one.descriptor]) for one in pieces]))
     memory.close()

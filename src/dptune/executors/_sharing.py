@@ -47,8 +47,8 @@ class Memory:
         self._taken.append(buffer)
         return False
 
-    def settle(self) -> list[Piece]:
-        """See that everything taken is in memory that workers can map.
+    def settle(self) -> list[Piece] | None:
+        """See that everything taken is in memory that workers can map; None where there is no such memory.
 
         Raises:
             MemoryError: there is not enough memory.
@@ -61,7 +61,8 @@ class Memory:
         if sum(sizes):
             self._own = _memory.descriptor(sum(sizes))
             if self._own is None:
-                raise MemoryError
+                self._taken.clear()
+                return None
         pieces, end = [], 0
         for buffer, raw, known, size in zip(self._taken, raws, found, sizes, strict=True):
             if known is None:

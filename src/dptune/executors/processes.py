@@ -54,8 +54,12 @@ def hello(work: Work, memory: Memory | None = None) -> list[bytes]:
     paths = [str(Path(p).absolute()) if p else str(Path.cwd()) for p in sys.path]
     told = (work.trainer, work.data, work.secret, work.pickle)
     try:
-        content = dumps(told) if memory is None else dumps(told, memory.take)
-        return [pickle.dumps((paths, [] if memory is None else memory.settle())), content]
+        if memory is not None:
+            content = dumps(told, memory.take)
+            pieces = memory.settle()
+            if pieces is not None:
+                return [pickle.dumps((paths, pieces)), content]
+        return [pickle.dumps((paths, [])), dumps(told)]
     except MemoryError:
         raise InvalidInput("The records do not fit into this machine's memory.") from None
     except Exception as error:
