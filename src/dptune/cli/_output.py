@@ -8,9 +8,12 @@ import math
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TextIO
 
-__all__ = ["number", "print_json", "print_rows", "tell", "to_the_custodian"]
+from dptune.errors import InvalidInput
+
+__all__ = ["check_figure", "number", "print_json", "print_rows", "tell", "to_the_custodian"]
 
 
 def _plain(value: object) -> object:
@@ -47,6 +50,12 @@ def print_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+
+
+def check_figure(place: Path | None) -> None:
+    """Refuse the name of a figure that is none, before anything is computed for it."""
+    if place is not None and place.suffix != ".svg":
+        raise InvalidInput(f"A figure is an SVG file; got {str(place)!r}. Call it something.svg.")
 
 
 def tell(line: str) -> None:
