@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import sys
@@ -23,6 +24,7 @@ from dptune.accounting import Gaussian
 from dptune.cli import main
 from dptune.errors import Corrupt, DptuneError, InvalidInput
 from dptune.executors import Processes
+from dptune.planner import Compared
 from dptune.report.figures import Bar, bars, reach, trade_off
 from dptune.report.ledger_page import ledger_html
 from dptune.report.literature import against_literature
@@ -348,7 +350,12 @@ def test_without_a_name_the_page_stands_beside_what_it_shows(home: Path) -> None
         ["compare", "--epsilon", "3", "--delta", "1e-5", "--steps", "50", "--candidates", "8"],
     ],
 )
-def test_commands_draw_their_tables(tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_draw_their_tables(
+    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [Compared(f"method {i}", 1.0 + i, 3.0, 1.0, 1e4, 0.05, None) for i in range(4)]
+    rows.append(Compared("does not fit", None, math.inf, 1.0, None, 0.0, None, "too little"))
+    monkeypatch.setattr("dptune.cli.compare.compare_methods", lambda *_, **__: rows)  # comparing takes a while
     place = tmp_path / "drawn.svg"
     assert main([*command, "--figure", str(place), "--json"]) == 0
     json.loads(capsys.readouterr().out)

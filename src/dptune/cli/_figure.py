@@ -12,8 +12,6 @@ __all__ = ["write_figure"]
 
 def write_figure(place: Path, picture: Picture) -> None:
     """Write a picture as an SVG file, light and dark."""
-    if place.suffix != ".svg":
-        raise InvalidInput(f"A figure is an SVG file; got {str(place)!r}. Call it something.svg.")
     try:
         place.write_text(standalone(picture), encoding="utf-8")
     except OSError as error:

@@ -10,9 +10,12 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TextIO
 
-__all__ = ["number", "print_json", "print_rows", "tell", "to_the_custodian", "wrapped"]
+from dptune.errors import InvalidInput
+
+__all__ = ["check_figure", "number", "print_json", "print_rows", "tell", "to_the_custodian", "wrapped"]
 
 
 def _plain(value: object) -> object:
@@ -54,6 +57,12 @@ def print_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]
 def wrapped(text: str) -> str:
     """A sentence in lines that fit the terminal."""
     return textwrap.fill(text, shutil.get_terminal_size().columns, break_long_words=False)
+
+
+def check_figure(place: Path | None) -> None:
+    """Refuse the name of a figure that is none, before anything is computed for it."""
+    if place is not None and place.suffix != ".svg":
+        raise InvalidInput(f"A figure is an SVG file; got {str(place)!r}. Call it something.svg.")
 
 
 def tell(line: str) -> None:

@@ -13,7 +13,7 @@ from dptune.accounting import DpSgd
 from dptune.accounting.runs import parse_runs
 from dptune.cli._display import clock
 from dptune.cli._figure import write_figure
-from dptune.cli._output import number, print_json, print_rows
+from dptune.cli._output import check_figure, number, print_json, print_rows
 from dptune.errors import InvalidInput
 from dptune.methods import Budget
 from dptune.planner import Compared
@@ -57,6 +57,7 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Show, at one budget, what each method needs and how likely it is to try or choose one of the best 5 %."""
+    check_figure(figure)
     if candidates < 2 or candidates > 100_000:
         raise InvalidInput(f"'candidates' must be a whole number in [2, 100000]; got {candidates}.")
     try:

@@ -12,7 +12,7 @@ from dptune.accounting.known_threshold import liu_talwar_threshold
 from dptune.accounting.literature import Bound, published
 from dptune.accounting.runs import parse_runs
 from dptune.cli._expressions import parse_base, parse_density, pipeline
-from dptune.cli._output import number, print_json, print_rows, wrapped
+from dptune.cli._output import check_figure, number, print_json, print_rows, wrapped
 from dptune.cli._readings import in_words, readings
 from dptune.errors import InvalidInput
 
@@ -46,6 +46,7 @@ def price(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Price a tuning plan: one run, the whole, a certificate from below, and the literature."""
+    check_figure(figure)
     if plan is not None:
         if figure is not None:
             raise InvalidInput("A picture of a stored plan is part of its page: see 'dptune report RUN'.")

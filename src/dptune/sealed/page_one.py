@@ -166,7 +166,7 @@ def _promises(facts: Facts) -> Answer:
         "Whoever keeps the computer: that nothing but the published files leaves; above all not the vault.",
         "The program dptune: everything else; its proofs are named in the annex.",
     )
-    text = ("Nothing here is certain if one of these promises is broken. The annex lists every one in full.",)
+    text = ("Nothing here is certain if one of these promises is not kept. The annex lists every one in full.",)
     return Answer("promises", "Who promised what?", text, points)
 
 
