@@ -41,7 +41,7 @@ def make_trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any,
         raise InvalidInput("The built-in models need a dptune Dataset; bring your own 'trainer' for other data.")
     if _uses_defaults(job):
         return default_trainer(data.features, data.classes, public_records(job, data), validation=public)
-    if (usual := kind_of(job)) is not None:
+    if (usual := kind_of(job.sections)) is not None:
         records, epsilon = public_records(job, data), make_budget(job).epsilon
         return usual.trainer(data.features, data.classes, records, epsilon=epsilon, validation=public)
     kind = job.get("model", "kind", "softmax")
@@ -62,7 +62,7 @@ def make_trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any,
         schedule=_SCHEDULES[_named("schedule", job.get("model", "schedule", "constant"), _SCHEDULES)](),
     )
     model = Mlp(data.features, data.classes, hidden, job.get("model", "activation", "tanh"))
-    return DpSgdTrainer(model, settings, validation=public, prepared=features_of(job))
+    return DpSgdTrainer(model, settings, validation=public, prepared=features_of(job.sections))
 
 
 def _named(field: str, value: object, known: Mapping[str, object]) -> str:
@@ -91,7 +91,7 @@ def make_space(job: Job, data: object = None) -> Space:
     fields = job.sections.get("space", {})
     if not fields and _uses_defaults(job):
         return default_space()
-    if (usual := kind_of(job)) is not None and isinstance(data, Dataset):
+    if (usual := kind_of(job.sections)) is not None and isinstance(data, Dataset):
         return usual.space(data.features, public_records(job, data), epsilon=make_budget(job).epsilon)
     if not fields:
         fields = {"learning_rate": {"low": 0.01, "high": 10.0, "log": True}, "clip_norm": [0.1, 0.3, 1.0, 3.0]}
