@@ -56,6 +56,7 @@ from dptune.training import (
     oriented_gradients,
     softmax,
 )
+from dptune.training.benchmark_data import imdb
 from dptune.training.models import adult_mlp, dp_hypo_cnn
 
 COMPARED = Settings.from_batch(250, 60_000, noise_multiplier=1.1, steps=200, clip_norm=1.0, learning_rate=1.0)
@@ -205,7 +206,7 @@ def table(seeds: int, names: list[str], chosen: str) -> None:
     for label, name, model, settings in rows():
         if name not in names or chosen not in label:
             continue
-        split = load(name)
+        split = imdb(1024) if name == "imdb" else load(name)
         part = features(split) if "441" in label else split
         cells, spent = [], 0.0
         for epsilon in (1.0, 2.0, 4.0):

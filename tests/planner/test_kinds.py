@@ -56,16 +56,16 @@ def test_unknown_names_are_refused() -> None:
         kind_named("sound")
     assert kind_of_benchmark("digits") is None
     with pytest.raises(InvalidInput, match="no features called 'wavelets'"):
-        features_of(Job({"data": {"file": "x.npz", "features": "wavelets"}}))
+        features_of({"data": {"file": "x.npz", "features": "wavelets"}})
 
 
 def test_a_job_that_says_what_it_wants_gets_that() -> None:
-    assert kind_of(Job({"data": {"name": "mnist"}})) is KINDS["image"]
-    assert features_of(Job({"data": {"name": "mnist"}})) == "oriented-gradients"
+    assert kind_of({"data": {"name": "mnist"}}) is KINDS["image"]
+    assert features_of({"data": {"name": "mnist"}}) == "oriented-gradients"
     for section in ({"model": {"kind": "mlp"}}, {"space": {"learning_rate": [1.0]}}):
-        assert kind_of(Job({"data": {"name": "mnist"}, **section})) is None
-        assert features_of(Job({"data": {"name": "mnist"}, **section})) == "none"
-    assert features_of(Job({"data": {"name": "mnist", "features": "none"}})) == "none"
+        assert kind_of({"data": {"name": "mnist"}, **section}) is None
+        assert features_of({"data": {"name": "mnist"}, **section}) == "none"
+    assert features_of({"data": {"name": "mnist", "features": "none"}}) == "none"
 
 
 def test_images_of_a_file(tmp_path: Path) -> None:

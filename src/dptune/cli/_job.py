@@ -250,8 +250,8 @@ def with_schema(job: Job, target: str | None = None) -> Job:
 
 def load_data(job: Job) -> Loaded:
     """The records of a job, whose schema is in it (:func:`with_schema`), with the features that it names."""
-    features_of(job)  # refused before anything is read
-    return with_features(job, _load(job))
+    features_of(job.sections)  # refused before anything is read
+    return with_features(job.sections, _load(job))
 
 
 def _load(job: Job) -> Loaded:

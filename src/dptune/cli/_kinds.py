@@ -6,7 +6,8 @@ gets what it says. Decided by the job alone, never by records.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
@@ -14,35 +15,37 @@ from dptune.planner.kinds import KINDS, Kind, kind_of_benchmark
 from dptune.training.features import named_features
 
 if TYPE_CHECKING:
-    from dptune.cli._job import Job, Loaded
+    from dptune.cli._job import Loaded
 
 __all__ = ["features_of", "kind_of", "with_features"]
 
 _FEATURE_RANGE = (-1.0, 1.0)
+Sections = Mapping[str, Mapping[str, Any]]  # of a job
 
 
-def kind_of(job: Job) -> Kind | None:
+def kind_of(sections: Sections) -> Kind | None:
     """The kind whose defaults the job gets; None if it says itself what is trained and tried."""
-    if job.sections.get("model") or job.sections.get("space") or job.get("data", "loader") is not None:
+    data = sections.get("data", {})
+    if sections.get("model") or sections.get("space") or data.get("loader") is not None:
         return None
-    if job.get("data", "schema") is not None:
+    if data.get("schema") is not None:
         return KINDS["table"]
-    if job.get("data", "features", "none") != "none":
+    if data.get("features", "none") != "none":
         return KINDS["image"]
-    return kind_of_benchmark(job.get("data", "name"))
+    return kind_of_benchmark(data.get("name"))
 
 
-def features_of(job: Job) -> str:
+def features_of(sections: Sections) -> str:
     """The name of the public features that the job's records become."""
-    kind = kind_of(job)
-    name = str(job.get("data", "features", "none" if kind is None else kind.features))
+    kind = kind_of(sections)
+    name = str(sections.get("data", {}).get("features", "none" if kind is None else kind.features))
     named_features(name)
     return name
 
 
-def with_features(job: Job, loaded: Loaded) -> Loaded:
+def with_features(sections: Sections, loaded: Loaded) -> Loaded:
     """The records, and the public ones for scores, with the job's features; computed record by record."""
-    name = features_of(job)
+    name = features_of(sections)
     if name == "none":
         return loaded
     if not isinstance(loaded.data, Dataset):

@@ -62,7 +62,7 @@ def _trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, obj
         return default_regression(data.features, ends, public_records(job, data), validation=public)
     if _uses_defaults(job):
         return default_trainer(data.features, data.classes, public_records(job, data), validation=public)
-    if (usual := kind_of(job)) is not None and ends is None:
+    if (usual := kind_of(job.sections)) is not None and ends is None:
         records, epsilon = public_records(job, data), make_budget(job).epsilon
         return usual.trainer(data.features, data.classes, records, epsilon=epsilon, validation=public)
     plain = "softmax" if ends is None else "linear"
@@ -87,7 +87,7 @@ def _trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, obj
     model = Mlp(data.features, data.classes, hidden, activation)
     if ends is not None:
         model = Regression(data.features, hidden, activation, target_range=ends)
-    return DpSgdTrainer(model, settings, validation=public, prepared=features_of(job))
+    return DpSgdTrainer(model, settings, validation=public, prepared=features_of(job.sections))
 
 
 def _named(field: str, value: object, known: Mapping[str, object]) -> str:
@@ -117,7 +117,7 @@ def make_space(job: Job, data: object = None) -> Space:
     numbers = range_of(data) is not None
     if not fields and _uses_defaults(job):
         return regression_space() if numbers else default_space()
-    if (usual := kind_of(job)) is not None and isinstance(data, Dataset) and not numbers:
+    if (usual := kind_of(job.sections)) is not None and isinstance(data, Dataset) and not numbers:
         return usual.space(data.features, public_records(job, data), epsilon=make_budget(job).epsilon)
     if not fields:
         fields = {"learning_rate": {"low": 0.01, "high": 10.0, "log": True}, "clip_norm": [0.1, 0.3, 1.0, 3.0]}

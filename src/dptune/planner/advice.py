@@ -8,16 +8,16 @@ descriptions: no data is touched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from dptune._validate import integer
 from dptune.accounting import DiscreteGaussian, Geometric, Runs
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.errors import BudgetExceeded, InvalidInput
-from dptune.methods import Budget, Method, Plan, PrivateValidation, RandomGuess, RandomStopping, Subset
-from dptune.methods.comparison import TOP
-from dptune.planner.forecast import Forecast, Part, best_part, choice_loss, data_loss, score_loss
+from dptune.methods import Budget, Method, Plan, PrivateValidation, RandomStopping, Subset
+from dptune.planner._offers import Offer, explain, worth
+from dptune.planner.forecast import Forecast, Part, best_part, choice_loss, score_loss
 from dptune.spaces import Choice, Domain, Float, Int, Space
 from dptune.trainer import DeclaresCost, DeclaresRecords, DeclaresScore, has_own_score
 
@@ -27,16 +27,6 @@ _LEAST_TUNING_RECORDS = 500
 _VALIDATION_SHARE = 0.1
 _SCORE_MARGIN = 1.25
 _MOST_SCORE_NOISE = 1e5
-
-
-@dataclass(frozen=True)
-class _Offer:
-    """A method that fits the budget, what it plans, and what accuracy it is expected to lose but for its noise."""
-
-    name: str
-    method: Method
-    plan: Plan
-    forecast: Forecast
 
 
 @dataclass(frozen=True)
@@ -143,11 +133,11 @@ def choose(
     records = public_records(trainer) if records is None else integer("records", records, 1)
     law = runs or Geometric(10)
     whole = RandomStopping(space, law, validation=default_validation(trainer, records))
-    offers: list[_Offer] = []
+    offers: list[Offer] = []
     refused: BudgetExceeded | None = None
     try:
         what = f"random stopping with {law} runs on all records"
-        offers.append(_Offer(what, whole, whole.plan(budget, trainer), _forecast_whole(trainer, space, records, law)))
+        offers.append(Offer(what, whole, whole.plan(budget, trainer), _forecast_whole(trainer, space, records, law)))
     except BudgetExceeded as error:
         refused = error
     part = None if records is None else _part(trainer, space, budget, records, runs)
@@ -158,8 +148,8 @@ def choose(
             refused = refused or error
     if not offers:
         raise refused or BudgetExceeded("No method fits this budget; raise epsilon.")
-    chosen = min(offers, key=_worth)
-    return Advice(chosen.plan, chosen.method, _explain(chosen, offers, _reasons(records, part), trainer, space, budget))
+    chosen = min(offers, key=worth)
+    return Advice(chosen.plan, chosen.method, explain(chosen, offers, _reasons(records, part), trainer, space, budget))
 
 
 def _reasons(records: int | None, part: Part | None) -> list[str]:
@@ -182,7 +172,7 @@ def _score_noise(budget: Budget) -> float:
     return min(_MOST_SCORE_NOISE, _SCORE_MARGIN * alone)
 
 
-def _subset_offer(trainer: DeclaresCost, space: Domain, budget: Budget, records: int, part: Part) -> _Offer:
+def _subset_offer(trainer: DeclaresCost, space: Domain, budget: Budget, records: int, part: Part) -> Offer:
     """Tuning on a part, then training on the rest. The space holds the learning rates of the final training."""
 
     def subset(noise: float | None) -> Subset:
@@ -203,7 +193,7 @@ def _subset_offer(trainer: DeclaresCost, space: Domain, budget: Budget, records:
             raise
         method = subset(None)
         plan = method.plan(budget, trainer)
-    return _Offer(what, method, plan, part.forecast)
+    return Offer(what, method, plan, part.forecast)
 
 
 def scaled_space(space: Domain, factors: Mapping[str, float]) -> Domain:
@@ -240,70 +230,3 @@ def _forecast_whole(trainer: object, space: Domain, records: int | None, law: Ru
     else:
         lost = score_loss(records, _VALIDATION_SHARE * records, 0.0)
     return Forecast(choice_loss(space, law), lost, 0.0)
-
-
-def _worth(offer: _Offer) -> tuple[float, float]:
-    """Least expected loss of accuracy; where noise cannot be tuned, least price."""
-    noise = offer.plan.noise_multiplier
-    if noise is None:
-        return 0.0, offer.plan.price()
-    return offer.forecast.choice + offer.forecast.score + data_loss(noise / _seen(offer)), offer.plan.price()
-
-
-def _seen(offer: _Offer) -> float:
-    """The share of the records that the released model saw."""
-    if isinstance(offer.method, Subset):
-        return offer.method.final_share
-    held = offer.plan.validation
-    return 1.0 if held is None else 1.0 - held.fraction
-
-
-def _explain(
-    chosen: _Offer, offers: Sequence[_Offer], reasons: list[str], trainer: DeclaresCost, space: Domain, budget: Budget
-) -> str:
-    plan, law = chosen.plan, chosen.plan.law
-    noise = plan.noise_multiplier
-    said = f"Chosen: {chosen.name}. The total, tuning included, is epsilon {plan.price():.4g} at delta {budget.delta:g}"
-    parts = [f"{said}, with noise {noise:.4g} in every run." if noise is not None else f"{said}."]
-    others = [
-        f"{other.name} needs {other.plan.noise_multiplier:.4g}"
-        for other in offers
-        if other is not chosen and other.plan.noise_multiplier
-    ]
-    if others and noise is not None:
-        parts.append(f"At the same budget {'; '.join(others)}.")
-    single = _untuned(trainer, space, budget) if noise is not None else None
-    if single is not None:
-        parts.append(f"A single untuned run could use {single:.4g}.")
-    if law is not None:
-        parts.append(
-            f"About {law.expected:g} configurations are tried in expectation; one of the best 5 % is among them with "
-            f"probability {law.hit_probability(TOP):.2f}."
-        )
-    if noise is not None and single is not None:
-        lost = replace(chosen.forecast, data=data_loss(noise / _seen(chosen) / single))
-        parts.append(
-            f"By the public model of docs/accuracy.md this loses about {max(lost.total, 0.0):.4f} of accuracy against "
-            f"the best configuration trained once on everything: {lost.choice:.4f} because not all are tried, "
-            f"{lost.score:.4f} because scores are noisy, {lost.data:.4f} because of noise and records left out."
-        )
-    held = plan.validation
-    if held is not None and held.noise is not None:
-        parts.append(
-            f"No public validation records were given, so a share of {held.fraction:g} of the tuning records "
-            f"is held back for scores, which are noised by {held.noise / held.denominator:.2g}. This costs no "
-            "further epsilon: a record is either trained on or scored on."
-        )
-    parts.append(
-        "Adaptive sampling was not chosen: more independent runs find good configurations as often and usually cost "
-        "less privacy; it can save compute."
-    )
-    return " ".join([*parts, *reasons])
-
-
-def _untuned(trainer: DeclaresCost, space: Domain, budget: Budget) -> float | None:
-    """The noise of one run without tuning at the same budget."""
-    try:
-        return RandomGuess(space).plan(budget, trainer).noise_multiplier
-    except (BudgetExceeded, InvalidInput):
-        return None
