@@ -68,3 +68,15 @@ def test_public_validation_needs_no_units(path: Path, tmp_path: Path) -> None:
     assert isinstance(loaded.data, UnitDataset)
     assert loaded.public is not None
     assert len(loaded.public) == 3
+
+
+def test_units_of_a_file_with_numbers_are_records_too(path: Path) -> None:
+    """A range instead of classes: rows of one person are still put together, or the file is refused."""
+    job: dict[str, Any] = {"file": str(path), "target_range": [0.0, 1.0], "unit_rows": 2, "unit": "patient"}
+    data = load_data(Job({"data": job})).data
+    assert isinstance(data, UnitDataset)
+    assert data.unit == "patient"
+    with pytest.raises(InvalidInput, match="unit_rows"):
+        load_data(Job({"data": {"file": str(path), "target_range": [0.0, 1.0]}}))
+    with pytest.raises(InvalidInput, match="unit_rows"):
+        bring_in(path, Declared(records=6, target_range=(0.0, 1.0)), None)

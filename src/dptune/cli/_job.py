@@ -2,7 +2,8 @@
 
 Keeps the sections as plain values and the folder of the file, which the vault stores so that ``dptune resume`` finds
 the same job again, with its own loader and trainer, from wherever it is called. Reading a job must never touch records:
-data is loaded by :func:`load_data` alone.
+data is loaded by :func:`load_data` alone. The file is long because what a job may say and what is read by it stand
+together.
 """
 
 from __future__ import annotations
@@ -209,7 +210,7 @@ def _records(path: str, job: Job, *, public: bool) -> Loaded:
     classes, ends = job.get("data", "classes"), job.get("data", "target_range")
     if ends is not None:
         given = {key: value for key in _REPAIR_NUMBERS if (value := job.get("data", key)) is not None}
-        return Loaded(array_regression(x, y, ends, name=Path(path).stem, public=public, **given))
+        return _by_units(path, job, array_regression(x, y, ends, name=Path(path).stem, public=public, **given))
     if classes is None:
         raise InvalidInput(
             "Section [data] needs 'classes': their number must be public, not read off the records; or "
@@ -220,9 +221,13 @@ def _records(path: str, job: Job, *, public: bool) -> Loaded:
     if not public:  # nobody else holds these arrays: no copy is made for the sake of a few bad values
         checked = Dataset(np.zeros((0, 1)), np.zeros(0, np.int64), count, **rules)
         repair_in_place(x, checked.feature_range, checked.missing)
-    made = Dataset(x, y, count, Path(path).stem, public, **rules)
+    return _by_units(path, job, Dataset(x, y, count, Path(path).stem, public, **rules))
+
+
+def _by_units(path: str, job: Job, made: Dataset) -> Loaded:
+    """The rows of an npz file, put together by the units that it names."""
     most = job.get("data", "unit_rows")
-    units = check_npz_units(path, most) if not public or most is None else npz_units(path)  # validation may have none
+    units = npz_units(path) if made.public and most is not None else check_npz_units(path, most)  # validation: or none
     return Loaded(made if units is None else array_units(made, units, most, unit=job.get("data", "unit", "unit")))
 
 

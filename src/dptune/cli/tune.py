@@ -67,9 +67,7 @@ def tune(
     score: Annotated[str | None, typer.Option(help=f"How models are compared: {_SCORES}")] = None,
     shares: Annotated[str | None, typer.Option(help="About the share of each class, for scores: .9,.1")] = None,
     records: Annotated[int | None, typer.Option(help="About how many records there are: a public figure.")] = None,
-    unit_rows: Annotated[
-        int | None, typer.Option(help="Most rows of one unit, of FILE.npz with an array unit.")
-    ] = None,
+    unit_rows: Annotated[int | None, typer.Option(help="Most rows of one unit; FILE.npz has an array unit.")] = None,
     validation: Annotated[str | None, typer.Option(help="test | private | FILE (public records)")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The total budget, tuning included.")] = None,
     delta: Annotated[float | None, typer.Option(help="The delta of the statement, for example 1e-5.")] = None,
@@ -115,8 +113,7 @@ def tune(
     job = job.with_fields("run", rehearsal=None if rehearsal is None else str(rehearsal.absolute()))
     if out is None:
         raise InvalidInput("Say where the run goes: --out DIR.")
-    release = run_job(job, out, quiet=as_json)
-    return show(release, as_json)
+    return show(run_job(job, out, quiet=as_json), as_json)
 
 
 def _started(source: Path | None, data: str | None) -> Job:

@@ -5,7 +5,7 @@ so its norm is a product of two vector norms and the clipped sum is one weighted
 gradients never exist. Several candidates of one shape are computed at once; each has its own parameters,
 batch and clip norm, and nothing flows between them. Padding is of records (weight zero), never of parameters. Where
 there is a compiled pass, networks go through it one after the other. Sums for secure noise are exact, in whole numbers
-(see :mod:`_fixed_point`).
+(see :mod:`_fixed_point`). The file is long because one engine computes all of these with the same rooms of memory.
 """
 
 from __future__ import annotations
