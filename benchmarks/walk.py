@@ -42,7 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("executors", "ledgers"),
     ("methods",),
     ("training", "tables"),
-    ("data", "trainer", "judging", "scores", "regression", "units"),
+    ("data", "_places", "trainer", "judging", "scores", "regression", "units"),
     ("accounting", "spaces"),
     (
         "randomness",
@@ -53,6 +53,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "_codec",
         "_files",
         "_global_state",
+        "_memory",
+        "_repairs",
         "_lazy",
         "_threads",
         "_version",
@@ -96,7 +98,7 @@ class Walk:
         """The file of some code inside of the package; None for any other."""
         if code not in self._files:
             path = Path(code.co_filename)
-            inside = path.is_relative_to(SOURCE)
+            inside = path.is_relative_to(SOURCE) and path.name != "_lazy.py"  # it passes on, as functools does
             self._files[code] = path.relative_to(SOURCE).as_posix() if inside else None
         return self._files[code]
 

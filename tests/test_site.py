@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 TESTED_ELSEWHERE = {"contributing.md"}  # tests/methods/test_own_method.py runs the method of that page
-LONG = {"audit.md"}
+LONG = {"audit.md", "torch.md"}
 NEED_DATA = {"training.md"}
 
 _TABLE = """
@@ -45,6 +45,11 @@ classes = ["no", "yes"]
 '''
 for name in ("icu.toml", "schema.toml"):
     Path(name).write_text(schema)
+rent = x["age"] * 10.0
+rent_new = rent[:3]
+x.assign(rent=rent).to_csv("flats.csv", index=False)
+number = '[columns.rent]\\nkind = "target"\\nrange = [0, 1000]'
+Path("flats.toml").write_text(schema.partition("[columns.ill]")[0] + number)
 """
 # What the reader of a page has already: files, records, a trainer. Everything else is on the page.
 SURROUNDINGS = {
@@ -64,6 +69,15 @@ from dptune.data import Dataset
 from sklearn.naive_bayes import GaussianNB
 
 public_records = Dataset(np.zeros((4, 2), np.float32), np.arange(4) % 2, 2, name="public")
+""",
+    "torch.md": """
+import numpy as np
+import torch
+
+rng = np.random.default_rng(0)
+X, y = rng.random((300, 1, 28, 28), np.float32), np.arange(300) % 10
+new_images = X[:2]
+scans = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(y))
 """,
     "tables.md": _TABLE
     + """

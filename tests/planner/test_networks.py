@@ -122,7 +122,7 @@ def test_a_map_style_data_set_meets_a_network(tmp_path: Path) -> None:
 
 REFUSED: dict[str, tuple[Any, Any, str]] = {
     "fails for one choice": (lambda p: small({"hidden": {3: 3}[p["hidden"]]}), SPACE, r"'hidden': 5\}: KeyError"),
-    "wrong input": (lambda p: nn.Sequential(nn.Linear(7, 2)), None, "cannot take records of shape"),
+    "wrong input": (lambda p: nn.Sequential(nn.Linear(7, 2)), None, "cannot take rows of 36 features"),
     "wrong outputs": (lambda p: nn.Sequential(nn.Flatten(), nn.Linear(36, 3)), None, "one score per class"),
     "batch norm": (
         lambda p: nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(36, 2)), None, "depends on the others",

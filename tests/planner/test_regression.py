@@ -61,7 +61,9 @@ def test_a_table_of_numbers_is_tuned_and_predicted_in_two_commands(
     assert shown["predicts"] == {"column": "rent", "range": [0, 2000]}
     assert shown["epsilon"] <= 3
     release = load_release(out)
-    assert "the number `rent`, within its declared range [0, 2000]" in release.statement
+    (row,) = [one for one in shown["statement"]["figures"] if one["name"] == "Predicts"]
+    assert row["text"] == "the number rent, within its declared range [0, 2000]"
+    assert "the number rent" in release.statement
     assert "one minus its absolute error" in release.statement
     assert isinstance(release.model, TrainedRegression)
     (small, large) = release.predict([{"size": 30, "town": "Bonn"}, {"size": "120", "town": "Ulm"}])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dptune._typing import Array, Mask
-from dptune.accounting._solvers import isotonic_regression
+from dptune.accounting import _solvers
 from dptune.accounting.profiles import ProfilePair, TableProfile
 
 __all__ = ["joined"]
@@ -30,7 +30,7 @@ def joined(ahead: TableProfile, back: TableProfile) -> ProfilePair:
     profile = np.where(t < 0.0, 1.0 + np.minimum(a, 1.0) * (values - 1.0), values)
     lengths = np.diff(a)
     slopes = -np.diff(profile) / lengths
-    pooled = isotonic_regression(slopes, weights=lengths, increasing=False).x
+    pooled = _solvers.isotonic_regression(slopes, weights=lengths, increasing=False).x
     # Only stretches that were pooled change; elsewhere the values keep all their digits.
     for first, last in _stretches(pooled, np.abs(pooled - slopes) > 1e-9 * np.maximum(np.abs(slopes), 1e-12)):
         inside = np.arange(first + 1, last)

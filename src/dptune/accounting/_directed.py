@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from dptune._typing import Array
-from dptune.accounting._solvers import brentq
+from dptune.accounting import _solvers
 
 __all__ = ["TINY", "DirectedProfile", "solve"]
 
@@ -69,7 +69,7 @@ def solve(directed: DirectedProfile, delta: float, upward: bool = True) -> float
     def excess(e: float) -> float:
         return math.log(max(value(e), 1e-320)) - math.log(delta)
 
-    root = float(brentq(excess, low, high, xtol=_ROUND / 4, rtol=1e-14))
+    root = float(_solvers.brentq(excess, low, high, xtol=_ROUND / 4, rtol=1e-14))
     step = _ROUND * max(1.0, root)
     if not upward:
         return max(0.0, root - step)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dptune._typing import Array
-from dptune.accounting._solvers import isotonic_regression
+from dptune.accounting import _solvers
 from dptune.accounting.profiles import DirectedProfile, ProfilePair, TableProfile
 
 __all__ = ["Pld", "convex_minorant", "dots_above", "dots_below", "even", "floored", "grid_below"]
@@ -88,7 +88,7 @@ def convex_minorant(values: Array, step: float) -> Array:
     slopes = (values[:-1] - values[1:]) / (left * math.expm1(step))
     if np.all(slopes[1:] <= slopes[:-1] * (1.0 + 1e-13)):
         return values
-    pooled = isotonic_regression(slopes, weights=left, increasing=False).x
+    pooled = _solvers.isotonic_regression(slopes, weights=left, increasing=False).x
     drops = np.maximum(pooled, 0.0) * left * math.expm1(step)
     rebuilt = values[-1] + np.append(np.cumsum(drops[::-1])[::-1], 0.0)
     return np.asarray(np.minimum(rebuilt, values))

@@ -15,8 +15,8 @@ import numpy as np
 
 from dptune._typing import Array
 from dptune._validate import real
+from dptune.accounting import _solvers
 from dptune.accounting._law import Runs
-from dptune.accounting._solvers import brentq
 from dptune.errors import InvalidInput
 
 __all__ = ["Geometric", "Logarithmic", "NegativeBinomial"]
@@ -80,7 +80,7 @@ class NegativeBinomial(Runs):
                     f"No truncated negative binomial law of shape {self.shape:g} has mean {self.mean:g} within "
                     "floating point; use a shape further above -1."
                 )
-        return math.exp(brentq(excess, low, -1e-16, xtol=1e-15, rtol=8.9e-16))
+        return math.exp(_solvers.brentq(excess, low, -1e-16, xtol=1e-15, rtol=8.9e-16))
 
     def _mean_at(self, log_gamma: float) -> float:
         odds = -math.expm1(log_gamma) * math.exp(-log_gamma)  # (1 - gamma) / gamma

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dptune._typing import Array, Indices
-from dptune.accounting._solvers import isotonic_regression
+from dptune.accounting import _solvers
 from dptune.accounting.profiles import ProfilePair, TableProfile
 
 __all__ = ["Polygon", "attained_points", "coarse_losses", "outer_polygon", "refine", "split"]
@@ -143,7 +143,7 @@ def attained_points(ahead: TableProfile, back: TableProfile) -> tuple[Array, Arr
     above = np.empty(0)
     if len(t) > 1:
         above = -np.diff(values) / np.diff(a)
-        above = np.maximum(isotonic_regression(above, weights=np.diff(a), increasing=False).x, 0.0)
+        above = np.maximum(_solvers.isotonic_regression(above, weights=np.diff(a), increasing=False).x, 0.0)
     gap, b = np.diff(back.losses), back.values
     rest = np.append((b[:-1] - np.exp(-gap) * b[1:]) / -np.expm1(-gap), b[-1])
     # From the far end: what Q never shows, the slopes ahead of 0, those behind it, and what P never shows.

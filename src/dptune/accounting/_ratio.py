@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from dptune.accounting._solvers import brentq
+from dptune.accounting import _solvers
 from dptune.accounting.profiles import ProfilePair
 from dptune.accounting.runs import Binomial, NegativeBinomial, Poisson, Runs
 
@@ -34,7 +34,7 @@ def _crossing(pair: ProfilePair, odds: float) -> float:
     top = math.log1p(odds)
     if excess(top) >= 0.0:  # d is 1 there to all digits
         return top
-    root = float(brentq(excess, 0.0, top, xtol=1e-13, rtol=1e-14))
+    root = float(_solvers.brentq(excess, 0.0, top, xtol=1e-13, rtol=1e-14))
     return min(root + _UP * max(1.0, root), top)
 
 

@@ -1,31 +1,23 @@
-"""The root finders and fits of scipy.optimize, loaded when one is first called.
+"""The root finders and fits of scipy.optimize, loaded when one is first asked for.
 
-Its import takes as long as all of dptune's own, and neither a worker nor a page of help solves anything.
+Its import takes as long as all of dptune's own, and neither a worker nor a page of help solves anything. Use them as
+attributes, ``_solvers.brentq(...)``: the function that is called is scipy's own.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scipy.optimize import brentq, isotonic_regression, minimize_scalar
 
 __all__ = ["brentq", "isotonic_regression", "minimize_scalar"]
 
 
-def brentq(*given: Any, **options: Any) -> Any:
-    """A root between two points: ``scipy.optimize.brentq``."""
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(name)
     from scipy import optimize  # noqa: PLC0415 - slow import
 
-    return optimize.brentq(*given, **options)
-
-
-def minimize_scalar(*given: Any, **options: Any) -> Any:
-    """The least value along a line: ``scipy.optimize.minimize_scalar``."""
-    from scipy import optimize  # noqa: PLC0415 - slow import
-
-    return optimize.minimize_scalar(*given, **options)
-
-
-def isotonic_regression(*given: Any, **options: Any) -> Any:
-    """The closest monotone sequence: ``scipy.optimize.isotonic_regression``."""
-    from scipy import optimize  # noqa: PLC0415 - slow import
-
-    return optimize.isotonic_regression(*given, **options)
+    globals()[name] = getattr(optimize, name)
+    return globals()[name]

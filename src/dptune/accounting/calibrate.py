@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dptune._validate import real
-from dptune.accounting._solvers import brentq, minimize_scalar
+from dptune.accounting import _solvers
 from dptune.accounting.cost import Cost
 from dptune.accounting.runs import Binomial, NegativeBinomial, Poisson, Runs
 from dptune.accounting.selection import select
@@ -149,7 +149,7 @@ def _mean_for(make: Callable[[float], Runs], least: float, fraction: float, prob
         return None
     if excess(low) >= 0:
         return make(least)
-    root = brentq(excess, low, high, xtol=1e-10)
+    root = _solvers.brentq(excess, low, high, xtol=1e-10)
     return make(math.exp(root + 2e-10))
 
 
@@ -194,7 +194,7 @@ def cheapest_runs(
                 offered = shaped(shape)
                 return offered.epsilon if offered else math.inf
 
-            refined = shaped(float(minimize_scalar(price, bounds=(low, high), method="bounded").x))
+            refined = shaped(float(_solvers.minimize_scalar(price, bounds=(low, high), method="bounded").x))
             found += [refined] if refined else []
     poisson = offer(Poisson, 1e-3)
     found += [poisson] if poisson else []

@@ -16,9 +16,9 @@ from scipy.special import log_ndtr, logsumexp
 
 from dptune._typing import Array
 from dptune._validate import integer, real
+from dptune.accounting import _solvers
 from dptune.accounting._checks import only_added_or_removed
 from dptune.accounting._combined import Compose
-from dptune.accounting._solvers import brentq
 from dptune.accounting.atoms import atoms_below, pair_from_atoms
 from dptune.accounting.cost import Cost
 from dptune.accounting.mechanisms import _Leaf
@@ -139,7 +139,7 @@ class GaussianMixture(_Leaf):
     def _profile(self) -> ProfilePair:
         c, weights = np.array(self.sensitivities) / self.noise, np.log(self.probabilities)
         low, high = -_REACH, float(c.max()) + _REACH
-        middle = float(brentq(lambda x: self._losses(np.array([x]))[0], low, high, xtol=1e-13))
+        middle = float(_solvers.brentq(lambda x: self._losses(np.array([x]))[0], low, high, xtol=1e-13))
 
         def side(end: float, sign: float) -> TableProfile:
             x = np.linspace(middle, end, _POINTS)

@@ -16,7 +16,7 @@ from scipy.special import erfcx, log_ndtr, ndtr
 
 from dptune._typing import Array
 from dptune.accounting._directed import TINY, DirectedProfile, solve
-from dptune.errors import InvalidInput
+from dptune.accounting._pair import ProfilePair
 
 __all__ = [
     "TINY",
@@ -151,41 +151,6 @@ class MaxProfile(_JoinedProfile):
 
     def delta(self, e: Array) -> Array:
         return np.asarray(np.max([part.delta(e) for part in self.parts], axis=0))
-
-
-@dataclass(frozen=True)
-class ProfilePair:
-    """Both directions: ``remove`` tests the data with the record against the data without it."""
-
-    remove: DirectedProfile
-    add: DirectedProfile
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether both directions are one profile."""
-        return self.remove is self.add
-
-    def delta(self, e: Array) -> Array:
-        """d(e) of the removal direction for any real e; parity carries e < 0 to the other direction."""
-        e = np.asarray(e, dtype=float)
-        behind = e < 0
-        if not behind.any():
-            return self.remove.delta(e)
-        size = np.abs(e)
-        ahead = self.remove.delta(size)
-        with np.errstate(under="ignore"):
-            back = 1.0 + np.exp(-size) * (self.add.delta(size) - 1.0)
-        return np.where(behind, back, ahead)
-
-    def flip(self) -> ProfilePair:
-        """The pair with the roles of the two data sets exchanged."""
-        return ProfilePair(self.add, self.remove)
-
-    def seen_from(self, direction: str) -> ProfilePair:
-        """The pair whose removal direction is the one asked for: "remove", or "add", which flips it."""
-        if direction not in ("remove", "add"):
-            raise InvalidInput(f"'direction' must be 'remove' or 'add'; got {direction!r}.")
-        return self if direction == "remove" else self.flip()
 
 
 def gaussian_pair(mu: float, below: bool = False) -> ProfilePair:

@@ -17,8 +17,8 @@ import numpy as np
 
 from dptune._typing import Array
 from dptune._validate import integer, real
+from dptune.accounting import _solvers
 from dptune.accounting._pld import compose_pairs
-from dptune.accounting._solvers import brentq
 from dptune.accounting.atoms import pair_from_atoms
 from dptune.accounting.cost import Cost
 from dptune.accounting.mechanisms import Gdp
@@ -69,7 +69,7 @@ def votes_sigma(epsilon: float, delta: float, *, candidates: int, votes: int, ex
     def excess(log_mu: float) -> float:
         return float(GaussianProfile(math.exp(log_mu)).delta(np.array([e]))[0]) - d
 
-    mu = math.exp(brentq(excess, math.log(1e-6), math.log(40.0), xtol=1e-12))
+    mu = math.exp(_solvers.brentq(excess, math.log(1e-6), math.log(40.0), xtol=1e-12))
     return vote_sensitivity(candidates, votes, exactly=exactly) / mu * (1.0 + 1e-9)
 
 

@@ -84,9 +84,10 @@ def _trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, obj
         schedule=_SCHEDULES[_named("schedule", job.get("model", "schedule", "constant"), _SCHEDULES)](),
     )
     activation = job.get("model", "activation", "tanh")
-    model = Mlp(data.features, data.classes, hidden, activation)
     if ends is not None:
-        model = Regression(data.features, hidden, activation, target_range=ends)
+        model: Mlp = Regression(data.features, hidden, activation, target_range=ends)
+    else:
+        model = Mlp(data.features, data.classes, hidden, activation)
     return DpSgdTrainer(model, settings, validation=public, prepared=features_of(job.sections))
 
 

@@ -61,7 +61,7 @@ def tune(
     ] = None,
     classes: Annotated[int | None, typer.Option(help="Number of classes of FILE.npz.")] = None,
     target_range: Annotated[
-        tuple[float, float] | None, typer.Option(help="Lowest and highest target of FILE.npz, to predict a number.")
+        tuple[float, float] | None, typer.Option(metavar="LOW HIGH", help="Range of a number to predict, of FILE.npz.")
     ] = None,
     task: Annotated[str | None, typer.Option(help="classification | regression, where public targets mislead.")] = None,
     score: Annotated[str | None, typer.Option(help=f"How models are compared: {_SCORES}")] = None,

@@ -87,7 +87,7 @@ def try_network(trainer: DpSgdTrainer, space: Domain, data: object, *, pickle: b
         >>> trainer = network_trainer(lambda p: nn.Sequential(nn.Linear(4, p["units"])), 4, 2, 100)
         >>> try_network(trainer, Space(units=Int(2, 3)), data)
         Traceback (most recent call last):
-        dptune.errors.InvalidInput: The model fails with {'units': 3}: The module gives outputs of shape (3,) for 2 ...
+        dptune.errors.InvalidInput: The model fails with {'units': 3}: The module gives 3 outputs for 2 classes. ...
     """
     factory = trainer.module_factory
     for params in corners(space):

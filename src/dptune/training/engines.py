@@ -16,7 +16,7 @@ from dptune.errors import InvalidInput
 from dptune.training._compiled import kernel
 from dptune.training.dpsgd import Engine
 from dptune.training.fused_engine import FusedEngine, supports
-from dptune.training.models import Cnn, Mlp, dp_hypo_cnn
+from dptune.training.models import Cnn, Mlp, Regression, dp_hypo_cnn
 from dptune.training.network_engine import FusedModuleEngine, NetworkEngine
 from dptune.training.numpy_engine import NumpyEngine
 
@@ -84,6 +84,8 @@ def _say_once(reason: str) -> None:
 
 def _network(model: Any, double: bool, threads: int, *, special: bool = False) -> Engine:
     """The compiled engine; ``special`` where a network that has a kernel of its own may use it."""
+    if isinstance(model, Regression):
+        raise InvalidInput("The compiled engine trains classifiers; real targets are trained by engine='numpy'.")
     _need_torch(model)
     from dptune.training import _recognise  # noqa: PLC0415 - optional dependency
     from dptune.training._public_check import refuse_layers  # noqa: PLC0415 - the same

@@ -19,6 +19,7 @@ import numpy as np
 from dptune._typing import Array, Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
+from dptune.regression import range_of
 from dptune.training._compiled import kernel
 from dptune.training._network import Layer, Program, Shape, program
 from dptune.training._shares import total_steps
@@ -95,6 +96,8 @@ class NetworkEngine:
         """Take the records that later calls refer to by index; looks at their shape and number of classes alone."""
         if data is self._data:
             return
+        if range_of(data) is not None:
+            raise InvalidInput("The compiled engine trains classifiers; real targets are trained by engine='numpy'.")
         used = self._for(data.x.shape[1:])
         if used.program.classes != data.classes:
             raise InvalidInput(
