@@ -226,10 +226,20 @@ def _values(model: Any, data: Any, score: Score | None, ends: tuple[float, float
     if isinstance(model, Judges) and callable(model.correct) and (score is None or not isinstance(model, Predicts)):
         return np.asarray(model.correct(data))
     x, y = (data[0], data[-1]) if isinstance(data, tuple) else (data.x, data.y)
-    found, targets = np.asarray(_predicted(model, x)), np.asarray(y)
+    found, targets = np.asarray(_predicted(model, x)), _column(y)
     if found.size != size(data) or targets.size != size(data):
         return np.empty(0)  # a comparison would spread one answer over several records
     return (score or natural_score(data)).values(found.reshape(-1), targets.reshape(-1), ends)
+
+
+def _column(values: Any) -> AnyArray:
+    """Targets as an array whose entries are what they were: in a list, one text would make texts of all numbers."""
+    if not isinstance(values, list | tuple):
+        return np.asarray(values)
+    made = np.empty(len(values), object)
+    for place, one in enumerate(values):
+        made[place] = one
+    return made
 
 
 def _ranks(model: Any, data: Any) -> AnyArray:

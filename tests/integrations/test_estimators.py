@@ -71,6 +71,7 @@ def test_images_and_other_data_are_refused_before_the_charge() -> None:
 @pytest.mark.parametrize("name", ["data_norm", "bounds", "bounds_X", "classes"])
 def test_bounds_that_would_be_read_off_the_records_are_refused(name: str) -> None:
     class Careless:
+        __module__ = "diffprivlib.models"
         epsilon = 1.0
 
     one = Careless()

@@ -85,7 +85,7 @@ def test_a_run_that_does_more_than_declared_fails(params: dict[str, Any], messag
         made().fit({"lr": 1.0, **params}, load("digits"), Randomness.rehearsal(1))
 
 
-@pytest.mark.parametrize("mode", ["hooks", "ghost", "per_layer", "managed"])
+@pytest.mark.parametrize("mode", ["hooks", "per_layer", "managed"])
 @pytest.mark.parametrize("records", [0, 1, 99, 100, 101, 150])
 def test_steps_rate_and_denominator_do_not_follow_the_number_of_records(records: int, mode: str) -> None:
     """A hundred and one records are eleven batches for Opacus itself, and none at all is an error."""
@@ -117,9 +117,8 @@ def few(mode: str, records: int, engine: Any) -> Any:
         criterion=loss,
         max_grad_norm=[1.0, 1.0] if mode == "per_layer" else 1.0,
         clipping="per_layer" if mode == "per_layer" else "flat",
-        grad_sample_mode="ghost" if mode == "ghost" else "hooks",
     )
-    module, optimizer, loader, loss = made[0], made[1], made[-1], made[2] if mode == "ghost" else loss
+    module, optimizer, loader = made[0], made[1], made[-1]
     for _ in range(3):
         if mode == "managed":
             with BatchMemoryManager(data_loader=loader, max_physical_batch_size=2, optimizer=optimizer) as parts:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import SGDClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
@@ -157,7 +158,9 @@ def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 class Noisy:
-    """An estimator that is private by itself, in diffprivlib's manner."""
+    """An estimator that is private by itself, in diffprivlib's manner; one of its own, by its module."""
+
+    __module__ = "diffprivlib.models.toy"
 
     def __init__(self, epsilon: float = 1.0, bounds: object = (0.0, 1.0)) -> None:
         self.epsilon = epsilon
@@ -170,6 +173,8 @@ def test_the_cost_is_read_off_the_estimator() -> None:
     with pytest.raises(InvalidInput, match="off the private records"):
         epsilon_of(Noisy(0.5, bounds=None))
     with pytest.raises(InvalidInput, match="no number 'epsilon'"):
-        epsilon_of(object.__new__(type("Plain", (), {})))
+        epsilon_of(object.__new__(type("Plain", (), {"__module__": "diffprivlib.models"})))
+    with pytest.raises(InvalidInput, match="may be anything"):
+        epsilon_of(SGDClassifier())  # its epsilon is that of a loss
     with pytest.raises(InvalidInput, match="'cost' must be a cost"):
         estimator_trainer(lambda p: Noisy(), cost=3)  # type: ignore[arg-type]

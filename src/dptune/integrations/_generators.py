@@ -6,6 +6,9 @@ A seed of 31 bits, as scikit-learn has it, can even be guessed: every one is tri
 
 from __future__ import annotations
 
+import functools
+import random
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +19,7 @@ from dptune.errors import InvalidInput
 __all__ = ["forget_generators", "secret_state"]
 
 _WORDS = 8  # of 32 bits: nobody tries them all
-_KINDS = (np.random.RandomState, np.random.Generator, np.random.BitGenerator, np.random.SeedSequence)
+_KINDS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator, np.random.SeedSequence)
 
 
 def secret_state(rng: np.random.Generator) -> np.random.RandomState:
@@ -64,8 +67,12 @@ def _named(holder: Any) -> Iterator[tuple[str, Any]]:
 def _members(holder: Any) -> Iterator[Any]:
     """What a collection holds."""
     if isinstance(holder, dict):
-        yield from holder.values()
-    elif isinstance(holder, list | tuple | set | frozenset):
+        yield from [*holder, *holder.values()]
+    elif isinstance(holder, list | tuple | set | frozenset | deque):
         yield from holder
+    elif isinstance(holder, functools.partial):
+        yield from (holder.func, *holder.args, *holder.keywords.values())
+    elif callable(holder) and not isinstance(holder, type):
+        yield getattr(holder, "__self__", None)  # a method of a generator is the generator
     elif isinstance(holder, np.ndarray) and holder.dtype.hasobject:
         yield from holder.ravel().tolist()

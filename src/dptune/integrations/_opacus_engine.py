@@ -19,8 +19,12 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
 from dptune.accounting import DpSgd
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
+from dptune.integrations._opacus_watch import Watch, clean, drop_unusable
 
 __all__ = ["DeclaredEngine", "released"]
+
+
+_MODES = ("hooks", "functorch", "ew")
 
 
 class _DeclaredBatches(Sampler[list[int]]):
@@ -37,11 +41,12 @@ class _DeclaredBatches(Sampler[list[int]]):
         if self.optimizer is None:
             raise InvalidInput("Batches are drawn for steps of training: call engine.make_private(...) first.")
         for _ in range(len(self)):
+            self._engine.check_steps()
             if self._engine.drawn >= self._engine.declared.steps:
                 self._engine.asked_for_more = True
                 return
             self._engine.drawn += 1
-            uniform = torch.rand(self._records, dtype=torch.float64)
+            uniform = torch.rand(self._records, dtype=torch.float64, generator=self._engine.generator)
             batch = (uniform < self._engine.declared.sampling_rate).nonzero().reshape(-1).tolist()
             if batch:
                 yield batch
@@ -68,6 +73,8 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
         self.loader: Any = None  # for the training function, where the adapter makes it
         self.drawn = 0  # batches, by all loaders together
         self.asked_for_more = False  # than the declared steps
+        self.generator: torch.Generator | None = None  # of noise and coins
+        self._watches: list[Watch] = []
         self._denominator = 1.0
 
     def load(self, data: Dataset) -> Any:
@@ -87,12 +94,40 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
             )
         self._check_clip(others.get("max_grad_norm"))
         self._denominator = self._batch_of(data_loader)
-        made = super().make_private(data_loader=data_loader, noise_multiplier=noise_multiplier, **others)
-        optimizer, loader = made[1], made[-1]
+        made = super().make_private(
+            data_loader=data_loader, noise_multiplier=noise_multiplier, noise_generator=self.generator, **others
+        )
+        module, optimizer, loader = made[0], made[1], made[-1]
         loader.batch_sampler.optimizer = optimizer
-        hook = self.accountant.get_optimizer_hook_fn(sample_rate=self.declared.sampling_rate)
+        watch = Watch(module, optimizer)
+        self._watches.append(watch)
+        count = self.accountant.get_optimizer_hook_fn(sample_rate=self.declared.sampling_rate)
+
+        def hook(stepping: Any) -> None:
+            watch.step(stepping)
+            count(stepping)
+
         optimizer.attach_step_hook(hook)
+        drop_unusable(optimizer)
         return made
+
+    @property
+    def steps(self) -> int:
+        """How many steps were paid for."""
+        return sum(int(count) for _, _, count in self.accountant.history)
+
+    def check_steps(self) -> None:
+        """Before a batch is drawn: each one before it has had its step, with noise of its own."""
+        if self.steps < self.drawn:
+            raise InvalidInput(
+                "The run looked at a batch and took no step on it through its private optimizer. Take one step for "
+                "each batch: gradients of several must not share one noise."
+            )
+
+    def check_over(self) -> None:
+        """When the run is over: nothing else was trained or kept."""
+        for watch in self._watches:
+            watch.check()
 
     def _check_clip(self, given: Any) -> None:
         if self._clip is not None and not (
@@ -145,6 +180,14 @@ def _check(others: dict[str, Any]) -> None:
         raise InvalidInput(
             "'poisson_sampling=False' trains on shuffled batches, which the accountant does not cover. Leave it out."
         )
+    if others.get("noise_generator") is not None:
+        raise InvalidInput("A 'noise_generator' of your own could be guessed or repeated; the run draws its own noise.")
+    others.pop("noise_generator", None)
+    if (mode := others.get("grad_sample_mode", "hooks")) not in _MODES or not others.get("wrap_model", True):
+        raise InvalidInput(
+            f"The mode {mode!r:.40} clips only if its own loss is used, which nothing checks; or the module is not "
+            f"wrapped. Use grad_sample_mode={' or '.join(map(repr, _MODES))}."
+        )
     if others.get("clipping", "flat") == "adaptive":
         raise InvalidInput(
             "The option clipping='adaptive' divides by the true size of a batch. Use 'flat' or 'per_layer'."
@@ -166,5 +209,5 @@ def _batch_size(loader: Any) -> float:
 def released(model: Any) -> Any:
     """The module itself, ready to predict, without what Opacus put around it for training."""
     if isinstance(model, opacus.GradSampleModule):
-        return model.to_standard_module().eval()
-    return model
+        model = model.to_standard_module().eval()
+    return clean(model) if isinstance(model, torch.nn.Module) else model

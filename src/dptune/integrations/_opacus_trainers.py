@@ -118,7 +118,9 @@ class OpacusTrainer(Generic[DataT, ModelT]):
         """The outcome, and the engine, whose history tells what was done."""
         torch, (engine, records) = _torch(), self._prepared(params, data)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int.from_bytes(as_randomness(rng).child("opacus").secret()[:7], "little"))
+            own = as_randomness(rng).child("opacus")
+            torch.manual_seed(int.from_bytes(own.secret()[:7], "little"))  # weights and masks, which may be known
+            engine.generator = _watch().secret_generator(own.child("noise").generator())
             outcome = self.function(params, records, engine)
         if not isinstance(outcome, tuple) or len(outcome) != 2:
             raise InvalidInput(
@@ -130,6 +132,7 @@ class OpacusTrainer(Generic[DataT, ModelT]):
                 "The run took steps on batches that were not drawn at the declared rate, such as those of a DataLoader "
                 "with a fixed batch size. Iterate over the loader that engine.make_private() returned."
             )
+        engine.check_over()
         return Fitted(_adapter().released(outcome[0]), float(outcome[1])), engine
 
 
@@ -243,6 +246,10 @@ def check_history(history: History, declared: DpSgd) -> None:
 
 def _torch() -> Any:
     return importlib.import_module("torch")
+
+
+def _watch() -> Any:
+    return importlib.import_module("dptune.integrations._opacus_watch")
 
 
 def _adapter() -> Any:

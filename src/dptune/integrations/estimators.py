@@ -159,7 +159,9 @@ def estimator_trainer(
 
 
 def epsilon_of(estimator: object) -> PureDp:
-    """The pure cost that an estimator states in its attribute ``epsilon``, as diffprivlib's do.
+    """The pure cost that an estimator of diffprivlib states in its attribute ``epsilon``.
+
+    Elsewhere an ``epsilon`` may be anything (a loss's, in scikit-learn's ``SGDClassifier``), so it is not read.
 
     Args:
         estimator: an unfitted estimator.
@@ -168,14 +170,19 @@ def epsilon_of(estimator: object) -> PureDp:
         What one ``fit`` of it costs.
 
     Raises:
-        InvalidInput: it has none, or has an accountant that says otherwise.
+        InvalidInput: it is no estimator of diffprivlib, states none, or would read bounds off the records.
 
     Example:
-        >>> class Noisy:
-        ...     epsilon = 0.25
-        >>> epsilon_of(Noisy())
-        PureDp(pure_epsilon=0.25)
+        >>> from sklearn.linear_model import SGDClassifier
+        >>> epsilon_of(SGDClassifier())
+        Traceback (most recent call last):
+        dptune.errors.InvalidInput: The 'epsilon' of a SGDClassifier may be anything, ...
     """
+    if not any(one.__module__.partition(".")[0] == "diffprivlib" for one in type(estimator).__mro__):
+        raise InvalidInput(
+            f"The 'epsilon' of a {type(estimator).__name__} may be anything, such as a loss's: only diffprivlib's is "
+            "known to be its cost. Declare it: estimator_trainer(factory, cost=...)."
+        )
     stated = vars(estimator).get("epsilon", getattr(type(estimator), "epsilon", None))
     if not isinstance(stated, int | float) or isinstance(stated, bool):
         raise InvalidInput(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
-__all__ = ["at_least", "at_most"]
+__all__ = ["at_least", "at_most", "whole"]
 
 _PLACES = Decimal("0.0001")
 
@@ -46,3 +46,20 @@ def at_least(value: float | None) -> str:
         '1.0000'
     """
     return _shown(value, ROUND_FLOOR)
+
+
+def whole(value: float) -> str:
+    """A figure that is part of a guarantee, short where that is exact, with all its digits where it is not.
+
+    Args:
+        value: the figure: a delta, a budget.
+
+    Returns:
+        A number as text that is the figure.
+
+    Example:
+        >>> whole(1e-05), whole(1.000004e-05)
+        ('1e-05', '1.000004e-05')
+    """
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from dptune._version import __version__
-from dptune.sealed.amounts import at_least, at_most
+from dptune.sealed.amounts import at_least, at_most, whole
 from dptune.sealed.content import Row
 from dptune.sealed.statement import RANDOMNESS, Facts
 
@@ -62,7 +62,7 @@ def figures(facts: Facts) -> tuple[Row, ...]:
         *_predicts(facts),
         Row("Unit of privacy", f"one {facts.unit}" if facts.units is None else facts.units.phrase),
         Row("Neighbouring data sets", f"differ by {facts.neighbours.phrase(facts.unit, 'gerund')}"),
-        Row("Epsilon, delta", f"{at_most(facts.epsilon)}, {delta:g}"),
+        Row("Epsilon, delta", f"{at_most(facts.epsilon)}, {whole(delta)}"),
         Row(
             "Lower certificate",
             f"{at_least(facts.epsilon_lower)} (no account of this plan could come to less: some training that fits its "
@@ -85,19 +85,22 @@ def _predicts(facts: Facts) -> tuple[Row, ...]:
     target = facts.target
     if target is None:
         return ()
+    name = "".join(one if one.isprintable() else " " for one in str(target["column"]))[:200]  # one line, as it reads
     if "range" in target:
         low, high = target["range"]
-        return (Row("Predicts", f"the number {target['column']}, within its declared range [{low:g}, {high:g}]"),)
-    return (Row("Predicts", f"the class {target['column']}, one of {len(target['classes'])} declared ones"),)
+        return (Row("Predicts", f"the number {name}, within its declared range [{low:g}, {high:g}]"),)
+    return (Row("Predicts", f"the class {name}, one of {len(target['classes'])} declared ones"),)
 
 
 def _guarantee(facts: Facts) -> str:
     delta = facts.plan.budget.delta
     if facts.receipt is None:
-        return f"none. A sealed run of the same plan would state epsilon {at_most(facts.epsilon)} at delta {delta:g}."
+        return (
+            f"none. A sealed run of the same plan would state epsilon {at_most(facts.epsilon)} at delta {whole(delta)}."
+        )
     return (
-        f"everything in this release together is ({at_most(facts.epsilon)}, {delta:g})-differentially private: the "
-        "tuning, the choice of the configuration and the training of the released model"
+        f"everything in this release together is ({at_most(facts.epsilon)}, {whole(delta)})-differentially private: "
+        "the tuning, the choice of the configuration and the training of the released model"
     )
 
 
@@ -119,7 +122,7 @@ def _ledger_rows(facts: Facts) -> tuple[Row, ...]:
     if facts.budget is not None:
         raised = ", raised after earlier releases" if receipt is not None and receipt.rule == "odometer" else ""
         rows.append(
-            Row("Budget of the data set", f"epsilon {facts.budget[0]:g}, delta {facts.budget[1]:g}{raised}"),
+            Row("Budget of the data set", f"epsilon {whole(facts.budget[0])}, delta {whole(facts.budget[1])}{raised}"),
         )
     if facts.spent is not None:
         rows.append(Row("Spent with this charge", f"epsilon {at_most(facts.spent)} by all charges together"))

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from dptune.accounting.attackers import Attackers, of_a_hundred
-from dptune.sealed.amounts import at_most
+from dptune.sealed.amounts import at_most, whole
 from dptune.sealed.content import Answer
 from dptune.sealed.statement import RAISED, Facts
 
@@ -61,8 +61,9 @@ def _computed(facts: Facts) -> Answer:
         "what",
         "What is this?",
         (
-            f"{what}, by the program dptune, on the data set “{facts.dataset}” ({facts.data_is} data). Several "
-            "configurations were tried; one was chosen and published. This page says what the publication can at most "
+            f"{what}, by the program dptune, on the data set “{facts.dataset}” ({facts.data_is} data). One "
+            "configuration was chosen, by the method that the annex names, and published. This page says what the "
+            "publication can at most "
             f"reveal about one {facts.word}. It covers everything together: the tuning, the choice and the training.",
         ),
     )
@@ -98,8 +99,9 @@ def _against(facts: Facts) -> Answer:
 
 
 def _strength(facts: Facts) -> Answer:
+    delta = whole(facts.plan.budget.delta)
     measure = (
-        f"In the technical measure: epsilon {at_most(facts.epsilon)} at delta {facts.plan.budget.delta:g}. The smaller "
+        f"In the technical measure: epsilon {at_most(facts.epsilon)} at delta {delta}. The smaller "
         "both are, the stronger the protection."
     )
     found = facts.attackers
@@ -136,7 +138,7 @@ def _again(facts: Facts) -> Answer:
     spent = "" if facts.spent is None else f" All charges up to this one together come to {at_most(facts.spent)}."
     text = [
         f"Every run on this data set is charged to the same ledger before it begins. The budget for all of them "
-        f"together is epsilon {epsilon:g} at delta {delta:g}.{spent} A run that does not fit is refused."
+        f"together is epsilon {whole(epsilon)} at delta {whole(delta)}.{spent} A run that does not fit is refused."
     ]
     if receipt.rule == "odometer":
         text.append(RAISED)
@@ -259,7 +261,7 @@ def _rehearsal(facts: Facts) -> tuple[Answer, ...]:
             "How strongly?",
             (
                 "Not at all: a fixed seed decides everything, and anybody can repeat it. A sealed run of the same plan "
-                f"would state epsilon {at_most(facts.epsilon)} at delta {delta:g}.",
+                f"would state epsilon {at_most(facts.epsilon)} at delta {whole(delta)}.",
             ),
         ),
         _published(facts),

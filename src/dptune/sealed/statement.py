@@ -26,7 +26,8 @@ FILES = ("release.json", "statement.md", "statement.html", "plan.json")
 
 RANDOMNESS = {
     "sealed": "32 bytes from the operating system, expanded by keyed BLAKE2b (one independent stream for each purpose; "
-    "numerical noise by Philox, 10 rounds, under a secret 128-bit key). The bytes were destroyed at release.",
+    "numerical noise by Philox, 10 rounds, under a secret 128-bit key, or by SHAKE-256 where a training is secure). "
+    "The bytes were destroyed at release.",
     "rehearsal": "a fixed seed that anybody can repeat.",
 }
 RAISED = (

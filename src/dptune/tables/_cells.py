@@ -67,7 +67,7 @@ def _text(value: Any) -> str | None:
         if value is None or value != value:  # noqa: PLR0124 - what is not equal to itself is no value
             return None
         if isinstance(value, bytes):
-            value = value.decode("utf-8", "replace")
+            value = value.decode("utf-8", "backslashreplace")  # two keys must stay two
         return plain_text(value)
     except Exception:  # values of a kind that has no text or no comparison
         return None

@@ -53,7 +53,7 @@ def csv_batches(path: Path, schema: Schema, *, labelled: bool) -> Iterator[Batch
             names = [column.name for column in schema.columns]
         wanted = [(name, names.index(name)) for name in wanted_names(schema, labelled)]
         for block in _blocks(stream):
-            rows, malformed = _rows(block.decode(form.encoding, "replace"), form.delimiter, len(names))
+            rows, malformed = _rows(block.decode(form.encoding, "backslashreplace"), form.delimiter, len(names))
             if rows:
                 cells = list(zip(*rows, strict=True))
                 yield Batch(len(rows), {name: cells[place] for name, place in wanted}, malformed)

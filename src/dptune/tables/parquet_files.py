@@ -98,4 +98,4 @@ def _cells(column: Any) -> Cells:
         column = column.cast(pa.large_binary())
     elif pa.types.is_float64(kind) or pa.types.is_float32(kind):
         return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
-    return [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in column.to_pylist()]
+    return [one.decode("utf-8", "backslashreplace") if isinstance(one, bytes) else one for one in column.to_pylist()]

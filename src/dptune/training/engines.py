@@ -14,6 +14,7 @@ from typing import Any
 from dptune import _validate
 from dptune.errors import InvalidInput
 from dptune.training._compiled import kernel
+from dptune.training._network import Dense
 from dptune.training.dpsgd import Engine
 from dptune.training.fused_engine import FusedEngine, supports
 from dptune.training.models import Cnn, Mlp, Regression, dp_hypo_cnn
@@ -98,6 +99,8 @@ def _network(model: Any, double: bool, threads: int, *, special: bool = False) -
     try:
         layers = _recognise.describe(module)
         shape = _recognise.record_shape(layers)
+        if double and any(isinstance(layer, Dense) and not layer.bias for layer in layers):
+            raise InvalidInput("A Linear without bias has no exact sums in the compiled engine.")  # torch computes them
         if special and not described and layers == _recognise.describe(build(dp_hypo_cnn())):
             return FusedModuleEngine(source, double=double)
         return NetworkEngine(layers, source, shape, double=double, threads=threads)
@@ -108,7 +111,8 @@ def _network(model: Any, double: bool, threads: int, *, special: bool = False) -
 def _numpy(model: Any, double: bool) -> Engine:
     if not isinstance(model, Mlp):
         raise InvalidInput(f"The numpy engine trains Mlp models, not {type(model).__name__}. Use engine='torch'.")
-    return NumpyEngine(model, double=double)
+    # Errors of a regression may change their sign with the last bits of an output, and those with the size of a batch.
+    return NumpyEngine(model, double=double or isinstance(model, Regression))
 
 
 def _torch(model: Any, double: bool) -> Engine:

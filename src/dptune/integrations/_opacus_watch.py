@@ -1,0 +1,123 @@
+"""What an Opacus run must not do beside its paid steps, watched while it trains and checked when it is over.
+
+Everything here follows from the training function's own code, so a run on blank records shows it before the charge:
+other parameters or buffers that change are functions of records that nobody paid for, a clip norm that changes is not
+the one that noise was made for, and a batch without a step is looked at without noise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from dptune.errors import InvalidInput
+
+__all__ = ["Watch", "clean", "drop_unusable", "secret_generator"]
+
+_WORDS = 624  # the whole state of torch's generator on the processor: manual_seed() would use 32 bits
+_BEFORE = 24  # bytes of its description that stand before the words
+
+
+def secret_generator(rng: np.random.Generator) -> torch.Generator:
+    """A generator of torch whose whole state is secret, for noise and coins: no seed that a function sets changes it.
+
+    Args:
+        rng: the run's own generator.
+
+    Returns:
+        The generator.
+    """
+    made = torch.Generator().manual_seed(0)
+    state = made.get_state().numpy().copy()
+    words = rng.integers(0, 2**32, _WORDS, dtype=np.uint64)
+    words[0] |= np.uint64(2**31)  # never all zeros, at which it would stay
+    state[_BEFORE : _BEFORE + 8 * _WORDS] = words.view(np.uint8)
+    made.set_state(torch.from_numpy(state))
+    return made
+
+
+class Watch:
+    """The state of a module that must not change but by paid steps.
+
+    Args:
+        module: what is trained.
+        optimizer: the private one, which Opacus made.
+    """
+
+    def __init__(self, module: Any, optimizer: Any) -> None:
+        self._module, self._optimizer = module, optimizer
+        self._norms = self._clip_norms()
+        self._others = self._others_now()
+
+    def _clip_norms(self) -> str:
+        return repr([getattr(self._optimizer, name, None) for name in ("max_grad_norm", "max_grad_norms")])
+
+    def _others_now(self) -> dict[str, bytes]:
+        """Buffers, and parameters that the private optimizer does not train."""
+        trained = {id(p) for p in self._optimizer.params}
+        others = [(name, p) for name, p in self._module.named_parameters() if id(p) not in trained]
+        return {name: _bytes(one) for name, one in [*others, *self._module.named_buffers()]}
+
+    def step(self, optimizer: Any) -> None:
+        """Called at every paid step."""
+        if optimizer is not self._optimizer or self._clip_norms() != self._norms:
+            raise InvalidInput(
+                "The clip norm changed while the run trained, but its noise is made for one. Keep max_grad_norm."
+            )
+
+    def check(self) -> None:
+        """Called when the run is over.
+
+        Raises:
+            InvalidInput: something else was trained, or kept, than what the private optimizer trains.
+        """
+        now = self._others_now()
+        changed = sorted(name for name in now.keys() | self._others.keys() if now.get(name) != self._others.get(name))
+        if changed:
+            raise InvalidInput(
+                f"The run changed {changed[0]!r:.80}, which its private optimizer does not train: a buffer, or a "
+                "parameter of another optimizer, takes values of records that nothing pays for. Train all through "
+                "the optimizer that engine.make_private() returned, and keep no running statistics."
+            )
+
+
+def _bytes(tensor: Any) -> bytes:
+    return bytes(tensor.detach().cpu().contiguous().view(torch.uint8).numpy()) if tensor.numel() else b""
+
+
+def drop_unusable(optimizer: Any) -> None:
+    """Let records whose gradient is not finite add nothing, as everywhere in dptune: one would destroy the sum.
+
+    Args:
+        optimizer: a private one; its ``clip_and_accumulate`` is wrapped.
+    """
+    inner = optimizer.clip_and_accumulate
+
+    def clipped() -> None:
+        parts = [p.grad_sample if isinstance(p.grad_sample, list) else [p.grad_sample] for p in optimizer.params]
+        if all(isinstance(one, torch.Tensor) for part in parts for one in part):
+            for together in zip(*parts, strict=True):
+                finite = torch.stack([one.reshape(len(one), -1).isfinite().all(dim=1) for one in together]).all(dim=0)
+                for one in together:
+                    one[~finite] = 0.0
+        inner()
+
+    optimizer.clip_and_accumulate = clipped
+
+
+def clean(module: Any) -> Any:
+    """Remove what training left on parameters: gradients, of single records too, are no part of what was paid for.
+
+    Args:
+        module: a trained one, unwrapped.
+
+    Returns:
+        The same module.
+    """
+    for p in module.parameters():
+        p.grad = None
+        for name in list(vars(p)):
+            delattr(p, name)
+    return module
