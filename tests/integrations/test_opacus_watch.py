@@ -117,6 +117,17 @@ def test_running_statistics_do_not_leave() -> None:
         fitted(module=lambda: torch.nn.Sequential(Remembers(), torch.nn.Linear(3, 2)))
 
 
+def test_constants_may_stay() -> None:
+    def with_constants() -> Any:
+        layer = torch.nn.Identity()
+        layer.register_buffer("one", torch.tensor(1))  # no dimension
+        layer.register_buffer("none", torch.zeros(0))
+        layer.register_buffer("flag", torch.tensor([True]))
+        return torch.nn.Sequential(layer, torch.nn.Linear(3, 2))
+
+    assert int(fitted(module=with_constants)[0].one) == 1
+
+
 def test_parameters_of_another_optimizer_are_refused() -> None:
     def both(module: Any, optimizer: Any, x: Any, y: Any) -> None:
         optimizer.zero_grad()

@@ -84,7 +84,7 @@ class Watch:
 
 
 def _bytes(tensor: Any) -> bytes:
-    return bytes(tensor.detach().cpu().contiguous().view(torch.uint8).numpy()) if tensor.numel() else b""
+    return bytes(tensor.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy()) if tensor.numel() else b""
 
 
 def drop_unusable(optimizer: Any) -> None:

@@ -278,7 +278,7 @@ def _attackers(plan: Plan) -> Attackers | None:
         return None
     try:
         return attackers(plan.cost)
-    except (ArithmeticError, ValueError, IndexError):
+    except Exception:  # a function of the plan: raised again at every resume, it would hold back a paid release
         return None
 
 
