@@ -177,6 +177,7 @@ def test_no_entry_point_touches_foreign_memory(surroundings: dict[str, str]) -> 
     assert "walked through" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"),
     [("gains + i * cells + j;", "gains + i * cells + j + 1;"), ("+ LANES * j;", "+ LANES * (j + 2);")],

@@ -123,6 +123,7 @@ def test_every_method_and_its_price(
     assert (release["model"] is not None) or release["params"]
 
 
+@pytest.mark.slow
 def test_flags_alone_with_private_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 600)
@@ -165,6 +166,7 @@ def test_a_rehearsal_says_so(job: Path, ledger: Ledger, tmp_path: Path, capsys: 
     assert ledger.status("digits").charges == 0
 
 
+@pytest.mark.slow
 def test_a_rehearsal_offers_a_public_time_of_release(
     job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -318,6 +320,7 @@ def test_a_loader_that_fails_is_one_line(
     assert ledger.status("digits").charges == 0
 
 
+@pytest.mark.slow
 def test_a_continuous_sampling_rate_under_a_line(
     job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
