@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from dptune import data
+from dptune import _memory, data
+from dptune._repairs import hand_over
 from dptune.data import FEATURE_RANGE, Dataset
 from dptune.errors import InvalidInput
 
@@ -88,8 +89,35 @@ def test_without_a_declared_range_features_stay_and_their_squares_are_finite() -
     assert np.isfinite(np.float32(1e6) * wide.max() ** 2)
 
 
-def test_clean_arrays_are_not_copied() -> None:
-    assert Dataset(X, Y, 3).x is X
+def test_no_record_decides_what_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, ...]] = []
+    room = _memory.room
+    monkeypatch.setattr(_memory, "room", lambda shape, kind: asked.append(shape) or room(shape, kind))
+    for kind in (np.float64, np.float32, np.int64):
+        for bad in (0.0, np.nan, np.inf, 1e30):
+            x = np.zeros((5, 2))
+            x[3, 1] = bad if kind != np.int64 else 0.0
+            asked.clear()
+            found = Dataset(x.astype(kind), Y[[0, 1, 2, 0, 1]], 3)
+            assert asked == [(5, 2), (5,)]  # features and labels, once each
+            assert np.isfinite(found.x).all()
+
+
+def test_public_arrays_are_not_copied_and_private_ones_always_are() -> None:
+    x = np.ascontiguousarray(X)
+    assert Dataset(x, Y, 3, public=True).x is x
+    private = Dataset(x, Y, 3).x
+    assert not np.shares_memory(private, x)
+    assert np.array_equal(private, x)
+
+
+def test_an_array_that_was_handed_over_is_repaired_in_place_and_once() -> None:
+    x = hand_over(np.array([[np.nan, 1e30], [0.5, -7.0]]))
+    first = Dataset(x, np.zeros(2, np.int64), 2, feature_range=(-9.0, 9.0))
+    assert first.x is x
+    second = Dataset(x, np.zeros(2, np.int64), 2, feature_range=(0.0, 1.0))
+    assert first.x.tolist() == [[0.0, 9.0], [0.5, -7.0]]
+    assert second.x.tolist() == [[0.0, 1.0], [0.5, 0.0]]
 
 
 PUBLIC: list[tuple[Any, Any, str]] = [

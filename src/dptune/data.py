@@ -74,8 +74,9 @@ class Dataset:
 
     What is not about single records is public and refused for both: types, dimensions, and lengths that do not fit.
 
-    The arrays are copied only where they are repaired or converted, and engines keep what they computed of them: do
-    not change them afterwards.
+    Private features are always copied, whether or not one of them must be repaired, so that no record decides how much
+    memory is taken; public ones only where they are converted. Engines keep what they computed of the arrays: do not
+    change them afterwards.
 
     Args:
         x: An array of numbers whose first dimension is that of records.
@@ -112,11 +113,13 @@ class Dataset:
         if y.ndim != 1 or len(y) != len(x):
             raise InvalidInput("'y' must hold one label per record: one dimension, as many entries as 'x' has rows.")
         with np.errstate(all="ignore"):  # no warning may tell of a record
-            x, y = _floating(x), y.astype(np.float32) if y.dtype == np.float16 else y
+            given, x = x, _floating(x)
+            y = y.astype(np.float32) if y.dtype == np.float16 else y
             if self.public:
                 _refuse_bad_features(x)
             else:
-                x = repaired_features(x, self.feature_range, self.missing)
+                own = x is not given and not np.may_share_memory(x, given)
+                x = repaired_features(x, self.feature_range, self.missing, own=own)
             y = self._valid_targets(y)
         object.__setattr__(self, "x", x)
         object.__setattr__(self, "y", y)

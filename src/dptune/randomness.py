@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import math
+import random
 import secrets
+import sys
 
 import numpy as np
 
 from dptune._validate import integer
 from dptune.errors import InvalidInput
 
-__all__ = ["SEED_BYTES", "Label", "Randomness", "Rng", "as_randomness"]
+__all__ = ["SEED_BYTES", "Label", "Randomness", "Rng", "as_randomness", "is_generator"]
 
 Label = str | int
 
@@ -152,3 +154,32 @@ def as_randomness(rng: Rng) -> Randomness:
     if isinstance(rng, np.random.Generator):
         return Randomness(rng.bytes(SEED_BYTES))
     raise InvalidInput(f"'rng' must be a numpy Generator or a Randomness; got {type(rng).__name__}.")
+
+
+def is_generator(value: object) -> bool:
+    """Whether a value is a source of draws, whose state tells those that were made: Python's, numpy's, torch's, ours.
+
+    Args:
+        value: Anything.
+
+    Returns:
+        True for a generator or what it is seeded by; torch is not loaded for the question.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.randomness import is_generator
+        >>> is_generator(np.random.default_rng(0)), is_generator(0)
+        (True, False)
+    """
+    torch = sys.modules.get("torch")
+    return isinstance(value, _GENERATORS) or (torch is not None and isinstance(value, torch.Generator))
+
+
+_GENERATORS = (
+    Randomness,
+    random.Random,
+    np.random.RandomState,
+    np.random.Generator,
+    np.random.BitGenerator,
+    np.random.SeedSequence,
+)

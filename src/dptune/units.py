@@ -7,8 +7,10 @@ nothing can take its rows for records by mistake. What becomes of a unit follows
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import InitVar, dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from dptune._typing import AnyArray, Indices
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 
-__all__ = ["MOST_ROWS", "Grouping", "UnitDataset", "check_unit"]
+__all__ = ["MOST_ROWS", "Grouping", "UnitDataset", "check_unit", "plain_text"]
 
 MOST_ROWS = 4096
 """The most rows of one unit that may take part: so many can be added exactly (``docs/theorems/exact_sums.md``)."""
@@ -56,11 +58,48 @@ def check_unit(unit: str, unit_rows: object) -> int:
     return _validate.integer("unit_rows", unit_rows, 1, MOST_ROWS)
 
 
+def plain_text(value: object) -> str:
+    """A value as the text by which it is compared: whole numbers without a fraction, truth in lower case, no spaces
+    around. The same value gives the same text whatever type its column has.
+
+    Args:
+        value: A cell, a key, a declared value.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> plain_text(7.0), plain_text(" 7"), plain_text(True)
+        ('7', '7', 'true')
+    """
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, complex) and value.imag == 0:  # one complex number makes a whole column of them
+        value = value.real
+    if isinstance(value, float | Decimal) and math.isfinite(value) and value == math.floor(value):
+        return str(int(value))
+    return str(value).strip()
+
+
+def _plain_key(key: Any) -> Any:
+    """A key as it is compared, one way for every kind of source: numbers and texts as texts, others as they are."""
+    if isinstance(key, np.generic):
+        key = key.item()
+    if isinstance(key, bytes):
+        return key.decode("utf-8", "backslashreplace").strip()  # two keys must stay two
+    if isinstance(key, str | bool | int | Decimal) or (isinstance(key, float | complex) and key == key):  # noqa: PLR0124
+        return plain_text(key)
+    return key
+
+
 class Grouping:
     """Puts rows to the units that they belong to, in the order in which they come, and keeps the first few of each.
 
-    Which rows of a unit are kept follows from the order of that unit's own rows: others in between change nothing. A
-    row without a key (None, NaN, or something that cannot be compared) belongs to nobody and is left out, so that
+    Which rows of a unit are kept follows from the order of that unit's own rows: others in between change nothing.
+    Texts and numbers are compared as texts without spaces around: "7", " 7", 7 and 7.0 are the same. A row without a
+    key (None, NaN, an empty text, or something that cannot be compared) belongs to nobody and is left out, so that
     taking somebody away takes nothing from anybody else's unit.
 
     Args:
@@ -106,10 +145,13 @@ class Grouping:
 
     def _number(self, key: Any) -> int | None:
         try:
-            if key is None or key != key:  # noqa: PLR0124 - what is not equal to itself is no key
+            key = _plain_key(key)
+            if key is None or key != key or key == "":  # noqa: PLR0124 - what is not equal to itself is no key
                 return None
             number = self._numbers.setdefault(key, len(self._counts))
-        except Exception:  # a key that cannot be compared
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # a key that cannot be compared
             return None
         if number == len(self._counts):
             self._counts.append(0)
@@ -129,7 +171,8 @@ class UnitDataset:
 
     Args:
         rows: The rows, as records of one row each.
-        keys: Whom each row belongs to: rows with equal keys are one unit. None and NaN are nobody.
+        keys: Whom each row belongs to: rows with equal keys are one unit. Texts and numbers are equal if they are as
+            texts without spaces around; None, NaN and an empty text are nobody.
         unit_rows: The most rows of a unit that take part; public, at most 4096.
         unit: What statements call a unit.
         column: The column of a table that holds the keys, for statements.
@@ -172,8 +215,8 @@ class UnitDataset:
         order = np.argsort(numbers, kind="stable")
         counts = np.bincount(numbers) if len(numbers) else np.empty(0, np.int64)
         object.__setattr__(self, "starts", np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
-        if not (len(kept) == len(self.rows) and np.array_equal(order, np.arange(len(order)))):
-            object.__setattr__(self, "rows", self.rows.take(kept[order]))
+        # also where all rows stay in their order: whether memory is taken must not depend on whose rows they are
+        object.__setattr__(self, "rows", self.rows.take(kept[order]))
 
     def __len__(self) -> int:
         return len(self.starts) - 1

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dptune import _memory
-from dptune._repairs import repair_in_place
+from dptune._repairs import hand_over
 from dptune.accounting import Cost, Gdp
 from dptune.data import Dataset
 from dptune.executors import Processes, Task, Work
@@ -221,5 +221,6 @@ def test_repairs_in_place_are_those_of_a_data_set(monkeypatch: pytest.MonkeyPatc
         found = Dataset(x, np.zeros(40, np.int64), 2, feature_range=(-1.0, 1.0), missing=0.5)
         assert np.array_equal(found.x, wanted)
         assert np.array_equal(x, given, equal_nan=True)
-        repair_in_place(x, (-1.0, 1.0), 0.5)
+        handed = Dataset(hand_over(x), np.zeros(40, np.int64), 2, feature_range=(-1.0, 1.0), missing=0.5)
+        assert handed.x is x
         assert np.array_equal(x, wanted)

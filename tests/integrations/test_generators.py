@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import BaggingClassifier
 from sklearn.linear_model import LogisticRegression
@@ -16,6 +23,7 @@ from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.executors.models import open_model, pack_model
 from dptune.integrations.estimators import estimator_trainer
+from dptune.randomness import Randomness
 
 _DATA = Dataset(np.arange(40.0, dtype=np.float32).reshape(20, 2), np.arange(20) % 2, 2, name="toy")
 
@@ -94,3 +102,98 @@ def test_no_generator_is_stored_with_a_model(state: Any) -> None:
     model.random_state = state
     with pytest.raises(InvalidInput, match="keeps a random generator"):
         pack_model(model)
+
+
+class _Slots:
+    """Attributes that are in no dictionary."""
+
+    __slots__ = ("empty", "rng")
+
+    def __init__(self, rng: Any) -> None:
+        self.rng = rng
+
+
+class _SubSlots(_Slots):
+    __slots__ = ("other",)
+
+
+@dataclass(frozen=True, slots=True)
+class _Frozen:
+    rng: Any
+
+
+class _Named(NamedTuple):
+    rng: Any
+
+
+def _closure(rng: Any) -> Callable[[], float]:
+    return lambda: float(rng.random())
+
+
+def _default(rng: Any) -> Callable[[], float]:
+    def draw(*, source: Any = rng) -> float:
+        return float(source.random())
+
+    return draw
+
+
+def _attribute(rng: Any) -> Callable[[], None]:
+    def draw() -> None: ...
+
+    draw.rng = rng  # type: ignore[attr-defined]
+    return draw
+
+
+REMOVED: dict[str, Callable[[Any], Any]] = {
+    "slots": _Slots,
+    "inherited slots": _SubSlots,
+    "frozen": _Frozen,
+    "function": _attribute,
+}
+HIDDEN: dict[str, Callable[[Any], Any]] = {
+    "closure": _closure,
+    "default": _default,
+    "method": lambda rng: rng.normal,
+    "partial": lambda rng: functools.partial(print, rng),
+    "named tuple": _Named,
+    "deque": lambda rng: deque([rng]),
+    "set": lambda rng: {rng},
+    "iterator": lambda rng: itertools.cycle([rng]),
+    "generator expression": lambda rng: (rng.random() for _ in range(3)),
+    "array": lambda rng: np.array([[rng]], dtype=object),
+    "key": lambda rng: {rng: 1},
+    "slots in a closure": lambda rng: _closure(deque([rng])),
+}
+
+
+@pytest.mark.parametrize("kind", [*REMOVED, *HIDDEN])
+def test_a_generator_is_found_wherever_it_is(kind: str) -> None:
+    class Hides(NoisyCount):
+        def fit(self, x: Any, y: Any) -> Hides:
+            super().fit(x, y)
+            self.part_ = (REMOVED | HIDDEN)[kind](check_random_state(self.random_state))
+            return self
+
+    if kind in REMOVED:
+        assert _fitted(Hides).model.part_.rng is None
+    else:
+        with pytest.raises(InvalidInput, match="keeps the generator of its noise inside of a"):
+            _fitted(Hides)
+
+
+SOURCES = [
+    np.random.RandomState(3),
+    np.random.default_rng(3),
+    random.Random(3),
+    np.random.SeedSequence(3),
+    torch.Generator(),
+    Randomness.rehearsal(3),
+]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda one: type(one).__name__)
+def test_no_pickle_of_a_model_holds_a_generator(source: Any) -> None:
+    for hide in (_Slots, _Frozen, _closure, _default, lambda rng: [{"one": (rng,)}], lambda rng: rng):
+        with pytest.raises(InvalidInput, match="keeps a random generator"):
+            pack_model({1: hide(source)}, pickle=True)
+    assert pack_model({1: _Slots(7)}, pickle=True)

@@ -18,9 +18,11 @@ import torch
 from dptune.errors import InvalidInput
 from dptune.planner import tune
 from dptune.planner.incoming import Declared, bring_in
+from dptune.tables import array_dataset, array_regression, array_units
 from dptune.tables.map_style import read_map_style, record_shape
 from dptune.training import Cnn, DpSgdTrainer, Settings
 from dptune.training.models import Conv
+from dptune.units import UnitDataset
 
 SHAPE = (1, 4, 3)
 COUNT = 9
@@ -218,3 +220,62 @@ def test_a_bad_record_is_noted_in_the_vault_alone(tmp_path: Path) -> None:
     assert release.model.predict(np.zeros((2, *SHAPE))).shape == (2,)
     for file in (tmp_path / "run" / "release").iterdir():
         assert b"missing records" not in file.read_bytes()
+
+
+class _Rude:
+    """What a label of a class of one's own may do when it is looked at."""
+
+    error: BaseException = RuntimeError("seen")
+
+    def _raise(self, *_: object) -> Any:
+        raise self.error
+
+    __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = _raise
+    __hash__ = __index__ = __int__ = __float__ = __bool__ = __str__ = __repr__ = _raise  # type: ignore[assignment]
+    __floor__ = __abs__ = __trunc__ = strip = _raise
+
+
+class RudeInt(_Rude, int):
+    """A whole number."""
+
+
+class RudeFloat(_Rude, float):
+    """A number."""
+
+
+class RudeText(_Rude, str):
+    """A text."""
+
+
+class RudeExit(_Rude, int):
+    """One that ends the process."""
+
+    error = SystemExit(3)
+
+
+RUDE = {"int": RudeInt(2), "float": RudeFloat(2.0), "text": RudeText("2"), "exit": RudeExit(2), "none": _Rude()}
+
+
+@pytest.mark.parametrize("classes", [3, ["0", "1", "2"]], ids=["number", "names"])
+@pytest.mark.parametrize("kind", RUDE)
+def test_a_label_whose_own_methods_raise_is_repaired_alone(kind: str, classes: Any) -> None:
+    plain, _ = read_map_style(Images(), classes, SHAPE)
+    label = RUDE[kind]
+    data, _ = read_map_style(Images(lambda: (torch.zeros(SHAPE), label)), classes, SHAPE)
+    others = np.arange(COUNT) != BAD
+    assert np.array_equal(data.y[others], plain.y[others])
+    assert data.x[others].tobytes() == plain.x[others].tobytes()
+    known = kind != "none" and (kind != "text" or classes != 3)  # its value is taken, past its methods
+    assert data.y[BAD] == (2 if known else 0)
+
+
+@pytest.mark.parametrize("kind", RUDE)
+def test_a_cell_whose_own_methods_raise_is_repaired_alone(kind: str) -> None:
+    labels: list[Any] = ["1", "0", "2", "1"]
+    plain = array_dataset(np.zeros((4, 1)), labels, ["0", "1", "2"])
+    rude = array_dataset(np.zeros((4, 1)), [*labels[:2], RUDE[kind], "1"], ["0", "1", "2"])
+    assert rude.y[[0, 1, 3]].tolist() == plain.y[[0, 1, 3]].tolist()
+    numbers = array_regression(np.zeros((3, 1)), [1.0, RUDE[kind], 3], (0, 10)).y
+    assert numbers[[0, 2]].tolist() == [1.0, 3.0]
+    assert len(array_units(plain, ["a", RUDE[kind], "b", "a"], 2)) in (2, 3)
+    assert len(UnitDataset(plain, ["a", RUDE[kind], "b", "a"], 2)) in (2, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,47 @@ def test_rows_with_the_same_value_are_one_record(tmp_path: Path) -> None:
     assert np.allclose(data.rows.x[:, 0], [0.1, 0.3, 0.2, 0.5, 0.4, 0.7])
     assert data.rows.y.tolist() == [0, 1, 1, 0, 0, 1]
     assert (data.unit, data.unit_rows, data.column, data.name) == ("patient", 2, "patient_id", "icu")
+
+
+SPACED = ["a", "a ", " a", "\ta", "A", "a b", "", " ", "7", " 7", "7.0"]
+NUMBERS = [0, 0, 0, 0, 1, 2, None, None, 3, 3, 4]  # the unit of each; None is nobody
+
+
+def _spaced(path: Path, kind: str) -> UnitDataset:
+    """One row for each key, from one kind of source."""
+    count, schema = len(SPACED), Schema(1000, COLUMNS, "patient_id", unit_rows=9)
+    columns = {"patient_id": SPACED, "age": list(range(count)), "ward": ["A"] * count, "ill": ["no"] * count}
+    if kind == "csv":
+        rows = [f"{key},{place},A,no" for place, key in enumerate(SPACED)]
+        return _read(path / "icu.csv", rows, schema)
+    if kind == "parquet":
+        pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pa.table(columns), path / "icu.parquet")
+        found = read_table(path / "icu.parquet", schema).data
+    elif kind == "frame":
+        found = read_table(pytest.importorskip("pandas").DataFrame(columns), schema).data
+    else:
+        rows_of = array_dataset(np.arange(count)[:, None] / 100, np.zeros(count, np.int64), 2)
+        found = UnitDataset(rows_of, SPACED, 9) if kind == "own" else array_units(rows_of, SPACED, 9)
+    assert isinstance(found, UnitDataset)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "frame", "array", "own"])
+def test_spaces_around_a_key_are_not_part_of_it_whatever_the_source(tmp_path: Path, kind: str) -> None:
+    data = _spaced(tmp_path, kind)
+    places = np.rint(100 * data.rows.x[:, 0]).astype(int)
+    units = [part.tolist() for part in np.split(places, data.starts[1:-1])]
+    assert units == [[at for at, one in enumerate(NUMBERS) if one == number] for number in range(5)]
+
+
+def test_long_decimal_keys_of_a_parquet_file_stay_apart(tmp_path: Path) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    keys = [Decimal(2**60), Decimal(2**60 + 1), Decimal(2**60), None]
+    columns = {"patient_id": pa.array(keys, pa.decimal128(38, 2)), "age": [1, 2, 3, 4]}
+    table = pa.table({**columns, "ward": ["A"] * 4, "ill": ["no"] * 4})
+    parquet.write_table(table, tmp_path / "icu.parquet")
+    assert np.diff(read_table(tmp_path / "icu.parquet", SCHEMA).data.starts).tolist() == [2, 1]
 
 
 @pytest.mark.parametrize("gone", ["p1", "p2", "p3", "p4"])

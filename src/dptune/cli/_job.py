@@ -15,9 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from dptune._repairs import repair_in_place
+from dptune._repairs import hand_over
 from dptune._validate import integer, nearest
 from dptune.accounting import ADDED_OR_REMOVED
 from dptune.cli._job_types import check_type
@@ -210,7 +208,9 @@ def _records(path: str, job: Job, *, public: bool) -> Loaded:
     classes, ends = job.get("data", "classes"), job.get("data", "target_range")
     if ends is not None:
         given = {key: value for key in _REPAIR_NUMBERS if (value := job.get("data", key)) is not None}
-        return _by_units(path, job, array_regression(x, y, ends, name=Path(path).stem, public=public, **given))
+        return _by_units(
+            path, job, array_regression(hand_over(x), y, ends, name=Path(path).stem, public=public, **given)
+        )
     if classes is None:
         raise InvalidInput(
             "Section [data] needs 'classes': their number must be public, not read off the records; or "
@@ -218,10 +218,7 @@ def _records(path: str, job: Job, *, public: bool) -> Loaded:
         )
     rules = {key: value for key in _REPAIR if (value := job.get("data", key)) is not None}
     count = integer("classes", classes, 2)
-    if not public:  # nobody else holds these arrays: no copy is made for the sake of a few bad values
-        checked = Dataset(np.zeros((0, 1)), np.zeros(0, np.int64), count, **rules)
-        repair_in_place(x, checked.feature_range, checked.missing)
-    return _by_units(path, job, Dataset(x, y, count, Path(path).stem, public, **rules))
+    return _by_units(path, job, Dataset(hand_over(x), y, count, Path(path).stem, public, **rules))
 
 
 def _by_units(path: str, job: Job, made: Dataset) -> Loaded:

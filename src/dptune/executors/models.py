@@ -21,6 +21,7 @@ import numpy as np
 
 from dptune.errors import InvalidInput
 from dptune.judging import is_module
+from dptune.randomness import is_generator
 
 __all__ = ["KINDS", "dumps", "kind_of", "open_model", "pack_model"]
 
@@ -31,19 +32,28 @@ _ZIP = b"PK\x03\x04"  # a pickle never begins like this
 _LENGTH = 8  # bytes, before the header of a safetensors file
 
 
-def dumps(value: Any, take: Callable[[pickles.PickleBuffer], bool] | None = None) -> bytes:
+def dumps(value: Any, take: Callable[[pickles.PickleBuffer], bool] | None = None, *, generators: bool = True) -> bytes:
     """Pickle by value what is defined in a script or notebook (cloudpickle), by reference everything else.
 
     Torch writes where in memory its numbers are, which tells what a worker did before: not here. ``take`` is shown the
-    content of arrays, and returns False for what it takes: that is left out of the pickle.
+    content of arrays, and returns False for what it takes: that is left out of the pickle. Without ``generators``, one
+    that the pickle would hold, however deep, is refused: the pickler itself walks attributes, slots and closures.
+
+    Raises:
+        InvalidInput: the value holds a random generator, and must not.
     """
     name = "cloudpickle" if importlib.util.find_spec("cloudpickle") else "joblib.externals.cloudpickle"
     cloudpickle, torch = importlib.import_module(name), sys.modules.get("torch")
-    if torch is None and take is None:
+    if torch is None and take is None and generators:
         return bytes(cloudpickle.dumps(value))
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc,name-defined] # untyped
         def reducer_override(self, one: Any) -> Any:
+            if not generators and is_generator(one):
+                raise InvalidInput(
+                    f"A model of type {type(value).__name__} keeps a random generator ({type(one).__name__}), whose "
+                    "state tells the noise that it drew. Remove it before 'fit' returns."
+                )
             if torch is not None and _is_plain_tensor(one):
                 return _reduced(one) if take is None else _beside(one)
             if take is not None and type(one) is np.memmap:  # it would be copied
@@ -110,7 +120,8 @@ def pack_model(
         A file of one of the :data:`KINDS`.
 
     Raises:
-        InvalidInput: the model is of none of the kinds that open safely, and pickles were not asked for.
+        InvalidInput: the model is of none of the kinds that open safely, and pickles were not asked for; or it keeps a
+            random generator.
 
     Example:
         >>> import numpy as np
@@ -124,7 +135,7 @@ def pack_model(
     except InvalidInput:
         if not pickle:
             raise
-    return dumps(model)
+    return dumps(model, generators=False)
 
 
 def _pack(model: Any, factory: Callable[[dict[str, Any]], Any] | None, params: Mapping[str, Any]) -> bytes:

@@ -6,20 +6,21 @@ A seed of 31 bits, as scikit-learn has it, can even be guessed: every one is tri
 
 from __future__ import annotations
 
-import functools
-import random
-from collections import deque
+import contextlib
+import gc
 from collections.abc import Iterator
+from types import CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from dptune.errors import InvalidInput
+from dptune.randomness import is_generator
 
 __all__ = ["forget_generators", "secret_state"]
 
 _WORDS = 8  # of 32 bits: nobody tries them all
-_KINDS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator, np.random.SeedSequence)
+_LEAVES = (str, bytes, int, float, complex, type(None), type, ModuleType, CodeType)  # or nobody's own
 
 
 def secret_state(rng: np.random.Generator) -> np.random.RandomState:
@@ -31,7 +32,9 @@ def secret_state(rng: np.random.Generator) -> np.random.RandomState:
 def forget_generators(estimator: object) -> None:
     """Remove every generator, and every ``random_state``, from an estimator and from what it holds.
 
-    Members of an ensemble have a ``random_state`` of their own, drawn from the whole one's.
+    Members of an ensemble have a ``random_state`` of their own, drawn from the whole one's. Attributes are looked at
+    in ``__dict__`` and in ``__slots__``; what else an object holds (members of containers, closures and defaults of
+    functions, whatever the garbage collector finds) is followed, and a generator there is refused.
 
     Args:
         estimator: a fitted one; it is changed.
@@ -41,38 +44,52 @@ def forget_generators(estimator: object) -> None:
     """
     seen: set[int] = set()
     waiting: list[Any] = [estimator]
+    kept: list[Any] = []  # parts that are made on the way must not be freed: their places would be taken for seen
     while waiting:
         holder = waiting.pop()
-        if id(holder) in seen:
+        if id(holder) in seen or isinstance(holder, _LEAVES):
             continue
         seen.add(id(holder))
-        for name, value in list(_named(holder)):
-            if isinstance(value, _KINDS) or name in ("random_state", "random_state_"):
-                setattr(holder, name, None)
-        parts = [value for _, value in _named(holder)] + list(_members(holder))
-        if any(isinstance(part, _KINDS) for part in parts):
-            raise InvalidInput(
-                f"{type(estimator).__name__} keeps the generator of its noise inside of a {type(holder).__name__}, "
-                "and would be released with it; let its 'fit' keep none."
-            )
+        kept.append(holder)
+        for name, value in _attributes(holder):
+            if is_generator(value) or name in ("random_state", "random_state_"):
+                _remove(estimator, holder, name)
+        parts = list(_parts(holder))
+        if any(is_generator(part) for part in parts):
+            raise _refused(estimator, holder)
         waiting.extend(parts)
 
 
-def _named(holder: Any) -> Iterator[tuple[str, Any]]:
-    """The attributes of an object of Python's own kind; a generator's are its state."""
-    if not isinstance(holder, type):
-        yield from getattr(holder, "__dict__", {}).items()
+def _refused(estimator: object, holder: object) -> InvalidInput:
+    return InvalidInput(
+        f"{type(estimator).__name__} keeps the generator of its noise inside of a {type(holder).__name__}, "
+        "and would be released with it; let its 'fit' keep none."
+    )
 
 
-def _members(holder: Any) -> Iterator[Any]:
-    """What a collection holds."""
-    if isinstance(holder, dict):
-        yield from [*holder, *holder.values()]
-    elif isinstance(holder, list | tuple | set | frozenset | deque):
-        yield from holder
-    elif isinstance(holder, functools.partial):
-        yield from (holder.func, *holder.args, *holder.keywords.values())
-    elif callable(holder) and not isinstance(holder, type):
-        yield getattr(holder, "__self__", None)  # a method of a generator is the generator
+def _remove(estimator: object, holder: Any, name: str) -> None:
+    try:
+        object.__setattr__(holder, name, None)
+    except (AttributeError, TypeError):
+        raise _refused(estimator, holder) from None
+
+
+def _attributes(holder: Any) -> list[tuple[str, Any]]:
+    """The attributes of an object of Python's own kind, in its dictionary and in its slots."""
+    found = list(getattr(holder, "__dict__", {}).items())
+    for kind in type(holder).__mro__:
+        for name, slot in vars(kind).items():
+            if isinstance(slot, MemberDescriptorType) and kind.__module__ != "builtins":
+                with contextlib.suppress(AttributeError):  # an empty one
+                    found.append((name, slot.__get__(holder)))
+    return [(name, value) for name, value in found if isinstance(name, str)]
+
+
+def _parts(holder: Any) -> Iterator[Any]:
+    """What an object holds, however it does. A function's globals and an object's class are not its own."""
+    if isinstance(holder, FunctionType):
+        yield from (holder.__defaults__, holder.__kwdefaults__, holder.__dict__, *(holder.__closure__ or ()))
     elif isinstance(holder, np.ndarray) and holder.dtype.hasobject:
         yield from holder.ravel().tolist()
+    else:
+        yield from gc.get_referents(holder)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dptune._repairs import repair_in_place
+from dptune._repairs import hand_over
 from dptune._typing import AnyArray
 from dptune._validate import integer
 from dptune.data import Dataset
@@ -185,7 +185,7 @@ def schema_of_public(data: Any, target: str | None, *, public: bool, task: str |
 def _arrays(data: Any, declared: Declared, *, needed: bool) -> Incoming:
     x, y = read_npz(data) if isinstance(data, str | Path) else data
     if isinstance(data, str | Path) and not declared.public:
-        repair_in_place(x)  # nobody else holds it
+        hand_over(x)
     units = declared.units
     if units is None and _is_npz(data):
         units = check_npz_units(data, declared.unit_rows)

@@ -1,7 +1,7 @@
 """Cells to numbers and to texts: what becomes of one cell follows from that cell and the schema, from nothing else.
 
 Whole columns are converted at once where every cell allows it; a cell that does not is converted alone, and the others
-keep the same bits. No cell is ever refused or quoted.
+keep the same bits. No cell is ever refused or quoted, whatever its own methods raise; Ctrl-C still stops.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def numbers(cells: Cells) -> Array:
         warnings.simplefilter("error")  # what is a number only with a warning is none, and nobody is warned
         try:
             return np.array(list(map(float, values)), np.float64)
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             return np.array([_number(value) for value in values], np.float64)
 
 
@@ -44,8 +46,10 @@ def _number(value: Any) -> float:
     try:
         return float(value.real if isinstance(value, complex) and value.imag == 0 else value)
     except OverflowError:  # a whole number beyond all floats
-        return math.inf if value > 0 else -math.inf
-    except Exception:  # dates, words, anything
+        return math.nan if type(value) is not int else math.inf if value > 0 else -math.inf
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # dates, words, an object whose own method raises, anything
         return math.nan
 
 
@@ -68,8 +72,10 @@ def _text(value: Any) -> str | None:
             return None
         if isinstance(value, bytes):
             value = value.decode("utf-8", "backslashreplace")  # two keys must stay two
-        return plain_text(value)
-    except Exception:  # values of a kind that has no text or no comparison
+        return str.__getitem__(plain_text(value), slice(None))  # nothing of a class of its own is left
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # values of a kind that has no text or no comparison
         return None
 
 
@@ -89,11 +95,15 @@ class Places(dict[Any, int]):
         values = _values(cells)
         try:
             return np.array(list(map(self.__getitem__, values)), np.int64)
-        except Exception:  # a cell that cannot be looked up
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # a cell that cannot be looked up
             return np.array([self._find_alone(value) for value in values], np.int64)
 
     def _find_alone(self, value: Any) -> int:
         try:
             return self[value]
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             return self.__missing__(value)

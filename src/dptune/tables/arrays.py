@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dptune._memory import room
+from dptune._repairs import hand_over
 from dptune._typing import AnyArray, Indices
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
@@ -175,7 +176,7 @@ def array_dataset(
         >>> array_dataset(np.zeros((3, 2)), np.array(["no", "yes", "?"]), ["no", "yes"]).y
         array([0, 1, 0])
     """
-    dense = x.toarray() if is_sparse(x) else x
+    dense = hand_over(x.toarray()) if is_sparse(x) else x
     if isinstance(classes, int | np.integer):
         return Dataset(dense, y, int(classes), name, public, **rules)
     named = Target("y", tuple(plain_text(one) for one in classes), rules.pop("unknown", None))
@@ -213,7 +214,7 @@ def array_regression(
         >>> array_regression(np.zeros((3, 2)), ["1.5", "?", 99], (0, 10)).y
         array([ 1.5,  5. , 10. ])
     """
-    dense = x.toarray() if is_sparse(x) else x
+    dense = hand_over(x.toarray()) if is_sparse(x) else x
     plain = isinstance(y, np.ndarray) and y.dtype.kind in "fiub"
     cells = y if plain else numbers(y if isinstance(y, np.ndarray | list) else list(y))
     return RegressionDataset(dense, cells, name, public, target_range=target_range, **rules)

@@ -6,7 +6,6 @@ missing value, declared values, width. All of it is public and written before th
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -15,6 +14,7 @@ from dptune._codec import added_later, register_tagged
 from dptune.errors import InvalidInput
 from dptune.regression import check_range
 from dptune.scores import Balanced
+from dptune.units import plain_text
 
 __all__ = ["KINDS", "Category", "Column", "Ignored", "Number", "NumberTarget", "Target", "Text", "plain_text"]
 
@@ -259,20 +259,6 @@ KINDS: dict[str, type[Column]] = {one.kind: one for one in (Number, Category, Te
 """The kinds as schema files name them; there a target has classes or a range."""
 
 register_tagged(Column, "kind", {**KINDS, NumberTarget.kind: NumberTarget})
-
-
-def plain_text(value: object) -> str:
-    """A value as the text by which it is compared: whole numbers without a fraction, truth in lower case, no spaces
-    around. The same value gives the same text whatever type its column has."""
-    if isinstance(value, str):
-        return value.strip()
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, complex) and value.imag == 0:  # one complex number makes a whole column of them
-        value = value.real
-    if isinstance(value, float) and math.isfinite(value) and value == math.floor(value):
-        return str(int(value))
-    return str(value).strip()
 
 
 def _distinct(values: object, what: str, least: int) -> tuple[str, ...]:

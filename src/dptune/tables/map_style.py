@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from dptune._global_state import kept
+from dptune._repairs import hand_over
 from dptune._typing import AnyArray, Floats
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
@@ -115,7 +116,7 @@ def read_map_style(
             sorted({str(one) for one in labels}) if any(isinstance(one, str) for one in labels) else _numbers(labels)
         )
     y: Any = _numeric(labels) if isinstance(classes, int | np.integer) else labels
-    return array_dataset(x, y, classes, name=name), {"missing records": missing} if missing else {}
+    return array_dataset(hand_over(x), y, classes, name=name), {"missing records": missing} if missing else {}
 
 
 def _count(source: Any) -> int:
@@ -162,11 +163,24 @@ def _pair(item: Any, shape: tuple[int, ...]) -> tuple[AnyArray, Label]:
     x, label = plain_array(item[0]), item[1]
     if x.shape != shape:
         raise ValueError(f"it has the shape {x.shape}, not {shape}")
-    if hasattr(label, "item"):
-        label = label.item()
-    if not isinstance(label, int | float | str):
-        raise TypeError(f"its label is a {type(label).__name__}")
-    return x, label
+    return x, _plain_label(label.item() if hasattr(label, "item") else label)
+
+
+def _plain_label(label: Any) -> Label:
+    """A label of Python's own type, on which nothing of its own can raise any more; raises for anything else.
+
+    What a class of labels does when it is hashed, compared or converted is not asked: only the value is taken.
+    """
+    kind = type(label)
+    if kind in (bool, int, float, str):
+        return label  # type: ignore[no-any-return] # one of these
+    if issubclass(kind, str):
+        return str.__getitem__(label, slice(None))
+    if issubclass(kind, float):
+        return float.__float__(label)
+    if issubclass(kind, int):
+        return int.__index__(label)
+    raise TypeError(f"its label is a {kind.__name__}")
 
 
 def _said(error: BaseException) -> str:

@@ -47,7 +47,7 @@ def parquet_batches(path: Path, schema: Schema, *, labelled: bool) -> Iterator[B
     try:
         with _opened(path) as file:
             for part in file.iter_batches(batch_size=_ROWS, columns=wanted):
-                yield Batch(part.num_rows, {name: _cells(part.column(name)) for name in wanted})
+                yield Batch(part.num_rows, {name: _cells(part.column(name), name == schema.unit) for name in wanted})
     except InvalidInput:
         raise
     except Exception as error:  # cut off or damaged; what it says may quote a record
@@ -83,14 +83,17 @@ def _kind(declared: Any) -> str:
     return "text" if types.is_null(declared) else str(declared)
 
 
-def _cells(column: Any) -> Cells:
-    """The cells of a column; texts as bytes first, because one that is no UTF-8 would stop all others."""
+def _cells(column: Any, exact: bool) -> Cells:
+    """The cells of a column; texts as bytes first, because one that is no UTF-8 would stop all others.
+
+    Decimal numbers become floats, unless the cells are keys (``exact``): two long ones must stay two.
+    """
     import pyarrow as pa  # noqa: PLC0415 - optional dependency
 
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = column.type
-    if pa.types.is_decimal(kind):
+    if pa.types.is_decimal(kind) and not exact:
         column = column.cast(pa.float64())
     elif pa.types.is_string(kind):
         column = column.cast(pa.binary())

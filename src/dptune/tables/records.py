@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dptune._memory import room
+from dptune._repairs import hand_over
 from dptune._typing import AnyArray, Floats
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
@@ -89,7 +90,7 @@ def read_table(source: Any, schema: Schema, *, name: str | None = None, public: 
     if not features:
         raise InvalidInput(f"{_called(source)} holds no rows.")
     title = name or (Path(source).stem if isinstance(source, str | Path) else "data")
-    x, y = _joined(features), np.concatenate(labels)
+    x, y = hand_over(_joined(features)), np.concatenate(labels)
     rows = _dataset(x, y, schema, title, public)
     if grouping is None:
         return Records(rows, encoder, dict(repairs))
