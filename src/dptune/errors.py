@@ -14,6 +14,8 @@ each becomes one line and exit code 2.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 __all__ = ["BudgetExceeded", "Corrupt", "DptuneError", "Interrupted", "InvalidInput", "NotComparable", "Stopped"]
 
 
@@ -43,3 +45,10 @@ class Stopped(DptuneError):
 
 class Interrupted(Stopped, KeyboardInterrupt):
     """A run that was stopped by Ctrl-C; the message says what was charged and how to go on."""
+
+    folder: Path | None = None
+    """The run's, if one had begun."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the line, no traceback."""
+        return [f"dptune: {self}"]

@@ -44,8 +44,8 @@ def resume(
     sections = job_of(folder)
     if sections is None:
         raise InvalidInput(
-            f"The run in {folder} was started from Python; continue it with dptune.sealed.resume(folder, trainer, "
-            "data)."
+            f"The run in {folder} was started from Python; continue it there: dptune.tune(...) as it was called, with "
+            f"resume={str(folder)!r}, or dptune.resume({str(folder)!r}, trainer, data)."
         )
     with _unfinished(folder), stoppable(folder):
         job = Job.from_stored(sections)

@@ -40,6 +40,7 @@ class PrivateTuned(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         data_is: str = "private",
         out: str | Path | None = None,
         random_state: Any = None,
+        resume: str | Path | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -49,6 +50,7 @@ class PrivateTuned(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         self.data_is = data_is
         self.out = out
         self.random_state = random_state
+        self.resume = resume
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Tune and train within the budget.
@@ -63,9 +65,11 @@ class PrivateTuned(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         Raises:
             InvalidInput: something public is wrong; nothing was charged.
             BudgetExceeded: the ledger has less left; nothing was charged.
+            Interrupted: Ctrl-C; one line says what was charged. The same with ``resume`` finishes it.
         """
         self.__dict__.pop("_encoder", None)  # of an earlier fit, perhaps on other records
-        if self.data_is == "private" or self.out is not None or self.ledger is not None:
+        kept = (self.out, self.ledger, self.resume)
+        if self.data_is == "private" or any(one is not None for one in kept):
             self.release_path_ = str(self._fit(X, y, self.out).path)
             return self
         with tempfile.TemporaryDirectory(prefix="dptune-") as folder:
@@ -128,6 +132,7 @@ class PrivateTuned(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
                 raise InvalidInput("A 'random_state' makes a run repeatable, and its noise with it: leave it out.")
             seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         options = {"ledger": self.ledger, "dataset": self.dataset, "seed": seed, "data_is": self.data_is}
+        options["resume"] = self.resume
         return tune(data, epsilon=self.epsilon, delta=self.delta, out=out, explain=None, **options, **declared)
 
     def _fitted(self) -> Any:

@@ -39,6 +39,7 @@ class PrivateTunedClassifier(ClassifierMixin, PrivateTuned):  # type: ignore[mis
         data_is: "private", "public" or "synthetic".
         out: the folder of the run; unless records are private a temporary one, which is removed.
         random_state: for public and synthetic records only; it makes the run a rehearsal, without a guarantee.
+        resume: the folder of a fit that was cut off; with the rest as it was, it is finished at no further charge.
 
     Raises:
         InvalidInput: from ``fit``: something public is wrong; nothing was charged.
@@ -114,6 +115,7 @@ class PrivateTunedRegressor(RegressorMixin, PrivateTuned):  # type: ignore[misc]
         data_is: "private", "public" or "synthetic".
         out: the folder of the run; unless records are private a temporary one, which is removed.
         random_state: for public and synthetic records only; it makes the run a rehearsal, without a guarantee.
+        resume: the folder of a fit that was cut off; with the rest as it was, it is finished at no further charge.
 
     Raises:
         InvalidInput: from ``fit``: something public is wrong; nothing was charged.

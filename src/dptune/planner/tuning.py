@@ -15,9 +15,11 @@ from dptune.planner.incoming import Declared, Incoming, bring_in
 from dptune.planner.kinds import KINDS, with_features
 from dptune.planner.networks import Model, network_space, network_trainer, try_network
 from dptune.planner.regression import default_regression, named_score, regression_space, with_score
+from dptune.planner.stopping import finish, stops_in_one_line
 from dptune.regression import range_of
 from dptune.scores import Score
 from dptune.sealed.duration import offer
+from dptune.sealed.interrupt import interruptible
 from dptune.sealed.rehearsal import report
 from dptune.sealed.release import Release
 from dptune.sealed.run import check_new, run
@@ -30,6 +32,7 @@ from dptune.training import DpSgdTrainer
 __all__ = ["tune"]
 
 
+@stops_in_one_line
 def tune(
     data: Any,
     *,
@@ -54,6 +57,7 @@ def tune(
     runs: Runs | None = None,
     neighbours: Neighbours = ADDED_OR_REMOVED,
     data_is: str = "private",
+    resume: str | Path | None = None,
     explain: Callable[[str], None] | None = print,
     **options: Any,
 ) -> Release:
@@ -95,6 +99,8 @@ def tune(
         runs: the law of the number of runs; by default one that the planner chooses.
         neighbours: what the guarantee hides; for patients with at most 5 records ``ADDED_OR_REMOVED.group(5)``.
         data_is: "private", "public" or "synthetic".
+        resume: the folder of a run that was cut off; with the other arguments as they were, it is finished at no
+            further charge.
         explain: is given the explanation before training, what opens a budget, and with a ``rehearsal`` a time of
             release too; after a rehearsal, everything that it found; and that no model was released, if none was.
         options: for the runner: ``ledger``, ``dataset``, ``out``, ... (:func:`dptune.run`). Private records without a
@@ -106,6 +112,7 @@ def tune(
     Raises:
         BudgetExceeded: no method fits the budget, or the ledger has less left.
         InvalidInput: something public is wrong or not declared; nothing was charged.
+        Interrupted: Ctrl-C; one line says what was charged and how to go on.
 
     Example:
         >>> from dptune.training import load
@@ -114,7 +121,7 @@ def tune(
         >>> sorted(release.params)
         ['batch_size', 'learning_rate', 'noise_multiplier']
     """
-    check_new(options.get("out"))
+    check_new(options.get("out") if resume is None else None)
     budget = Budget(epsilon, delta, neighbours)
     if trainer is not None and model is not None:
         raise InvalidInput("Give either a 'model', which DP-SGD trains, or a 'trainer', which has a model of its own.")
@@ -129,6 +136,8 @@ def tune(
     made, tried = with_score(own[0], wanted), space or own[1] or default_space()
     if model is not None and isinstance(made, DpSgdTrainer):
         try_network(made, tried, brought.data, pickle=bool(options.get("pickle")))
+    if resume is not None:
+        return finish(resume, made, brought.data, budget, options)
     advice = choose(made, tried, budget, records=brought.records, runs=runs)
     if explain is not None:
         explain(advice.explanation)
@@ -138,11 +147,16 @@ def tune(
     noted = {"repairs": dict(brought.repairs)} if brought.repairs else None
     options = {"source": data if isinstance(data, str | Path) else None, **options}
     told: dict[str, Any] = {"data_is": data_is, "notes": noted, "encoder": brought.encoder, "explain": explain}
-    release = run(advice.plan, made, brought.data, **told, **options)
-    if explain is not None and not release.details["guarantee"]:
-        explain(report(release.path.parent))
-    if explain is not None and release.outcome == "no model":
-        explain(no_model(release.details["chance_of_no_model"], release.details["guarantee"]))
+    return _told(run(advice.plan, made, brought.data, **told, **options), explain)
+
+
+def _told(release: Release, explain: Callable[[str], None] | None) -> Release:
+    """A release, after what is to be said of it."""
+    with interruptible(release.path.parent):  # it is out, whatever Ctrl-C stops here
+        if explain is not None and not release.details["guarantee"]:
+            explain(report(release.path.parent))
+        if explain is not None and release.outcome == "no model":
+            explain(no_model(release.details["chance_of_no_model"], release.details["guarantee"]))
     return release
 
 

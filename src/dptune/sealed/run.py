@@ -26,13 +26,13 @@ from dptune.methods.plan import Plan
 from dptune.randomness import Randomness
 from dptune.sealed._clock import Deadline
 from dptune.sealed._folder import Folder, check_unused, new_folder, working_in
-from dptune.sealed._interrupt import interruptible
 from dptune.sealed._records import check_records, mark_of
 from dptune.sealed._shared import known_ledger, name_of, notice, shared_ledger
 from dptune.sealed._terms import Terms, check_able, check_name, check_run, preflight, stored_job, terms_of
 from dptune.sealed._under_way import UnderWay, check_release
 from dptune.sealed._units import RECORD, check_relation_of_units, declared_units
 from dptune.sealed.duration import release_time
+from dptune.sealed.interrupt import interruptible
 from dptune.sealed.loop import Beat
 from dptune.sealed.release import (
     Release,
