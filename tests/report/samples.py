@@ -7,11 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import dptune as dpt
 from dptune.accounting.attackers import attackers
 from dptune.ledgers import Charge, Entry, Receipt, Status
 from dptune.methods.baselines import NonPrivateOptimum, RandomGuess
 from dptune.methods.plan import Plan
+from dptune.sealed.content import Statement
 from dptune.sealed.public import PublicRelease
 from dptune.sealed.statement import Facts
 from dptune.sealed.stating import state
@@ -104,6 +107,18 @@ def public(plan: Plan, *, dataset: str = "icu", unit: str = "patient", rule: str
         files=("release.json", "statement.md", "statement.html", "plan.json", "model.npz"),
         released=TIME,
     )
+
+
+def vote_statement(mode: str) -> Statement:
+    """What a federated vote of many candidates would say to everybody; needs the extra 'flower'."""
+    pytest.importorskip("cryptography")
+    from dptune.federated.statement import VoteStatement  # noqa: PLC0415 - where the extra is
+    from dptune.federated.vote_annex import state_vote  # noqa: PLC0415 - where the extra is
+    from dptune.federated.vote_plan import VotePlan  # noqa: PLC0415 - where the extra is
+
+    candidates = [{"learning_rate": rate, "momentum": 0.9} for rate in range(1, 101)]
+    plan = VotePlan.calibrated(candidates, votes=5, epsilon=1.0, delta=1e-5, clients=250, dropout=0.2, colluding=3)
+    return state_vote(VoteStatement.of(plan, contributed=213, mode=mode, session=bytes(16)), candidates[3])
 
 
 @dataclass

@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 from tests.report.browser import Browser, browser
-from tests.report.samples import SaidLedger, plans, public
+from tests.report.samples import SaidLedger, plans, public, vote_statement
 from tests.sealed.toy import ToyTrainer, toy_plan
 
 import dptune as dpt
 from dptune.executors import Processes
 from dptune.report.ledger_page import ledger_html
 from dptune.report.release_page import release_html
+from dptune.sealed.content import Statement
 from dptune.sealed.rendering import statement_html
 
 WIDTHS = (360, 480, 768, 1024, 1600)
@@ -64,6 +65,7 @@ def every(pages: dict[str, Path], rehearsal: Path, tmp_path_factory: pytest.Temp
     """All pages: every method, long names, a rehearsal in both forms."""
     texts = {f"release by {name}": release_html(public(plan)) for name, plan in plans().items() if name != "subset"}
     texts["raised"] = release_html(public(plans()["guess"], rule="odometer", unit="x" * 80, dataset="d" * 120))
+    texts["vote"] = statement_html(vote_statement("open"))
     texts["rehearsal's release"] = release_html(public(plans()["subset"], rule=None))
     return [*pages.values(), *_written(tmp_path_factory.mktemp("every"), texts).values(), rehearsal]
 
@@ -102,11 +104,15 @@ def test_a_page_in_a_browser(shown: Browser, pages: dict[str, Path], name: str) 
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) >= 1
 
 
-@pytest.mark.parametrize("rule", ["renyi", "odometer"])
+def _statement(rule: str) -> Statement:
+    return public(plans()["subset"], rule=rule).statement if rule in ("renyi", "odometer") else vote_statement(rule)
+
+
+@pytest.mark.parametrize("rule", ["renyi", "odometer", "roster", "open"])
 def test_page_one_is_one_sheet(shown: Browser, tmp_path: Path, rule: str) -> None:
     """A4 with margins of 12 mm, at 96 dots an inch."""
     page = tmp_path / "statement.html"
-    page.write_text(statement_html(public(plans()["subset"], rule=rule).statement), encoding="utf-8")
+    page.write_text(statement_html(_statement(rule)), encoding="utf-8")
     shown.open(page, int((210 - 24) / 25.4 * 96))
     shown.media("print")
     assert shown.value("document.getElementById('annex').getBoundingClientRect().top") < (297 - 24) / 25.4 * 96

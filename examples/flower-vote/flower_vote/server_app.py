@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from dptune.federated import DpHype
+from dptune.federated import DpHype, publish_vote
 from flower_vote.task import CANDIDATES, new_model
 
 app = ServerApp()
@@ -27,10 +27,11 @@ def main(grid: Grid, context: Context) -> None:
         dropout=float(config["dropout"]),
         clients=int(config["clients"]) or None,
     )
-    params, statement = vote.start(grid, stage_timeout=float(config["stage-timeout"]))
+    params, statement = elected = vote.start(grid, stage_timeout=float(config["stage-timeout"]))
     print(f"chosen: {params}")
     print(statement)
     if config["outcome"]:
+        publish_vote(elected, Path(str(config["outcome"])).with_suffix(""))  # for people: statement.md, statement.html
         outcome = {"params": dict(params), "statement": statement.describe()}
         Path(str(config["outcome"])).write_text(json.dumps(outcome))
     if int(config["rounds"]) > 0:

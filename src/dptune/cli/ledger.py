@@ -89,12 +89,16 @@ def show(file: _File = None, as_json: _Json = False) -> None:
 def verify(
     file: _File = None,
     statement: Annotated[
-        Path | None, typer.Option(help="A release.json: it must be what was charged here and signed by its run.")
+        Path | None,
+        typer.Option(help="A release.json that must be what was charged here; or a vote.json, with a client's ledger."),
     ] = None,
     as_json: _Json = False,
 ) -> None:
     """Check every page, hash, seal, sum and admission; with a statement, that the release is what was charged."""
     file = file or default_ledger()
+    if statement is not None and _is_vote(statement):
+        _verify_vote(file, statement, as_json)
+        return
     book = Ledger(file)
     entries = book.verified()
     newest = entries[-1].hash
@@ -117,12 +121,35 @@ def verify(
 
 def _print_comparison(statement: Path, result: Comparison) -> None:
     print(f"{statement.name} agrees with the charge in entry {result.entry} ({result.charge}). Compared:")
-    for name in result.compared:
+    _print_compared(result.compared, result.not_compared)
+
+
+def _print_compared(compared: tuple[str, ...], not_compared: tuple[tuple[str, str], ...]) -> None:
+    for name in compared:
         print(f"  {name}")
-    if result.not_compared:
+    if not_compared:
         print("NOT compared:")
-    for name, reason in result.not_compared:
+    for name, reason in not_compared:
         print(f"  {name}: {reason}")
+
+
+def _is_vote(statement: Path) -> bool:
+    """Whether this is the statement of a federated vote, which clients charge to ledgers of their own."""
+    try:
+        return '"dptune vote"' in statement.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _verify_vote(file: Path, statement: Path, as_json: bool) -> None:
+    from dptune.federated.vote_files import check_vote  # noqa: PLC0415 - needs the extra 'flower'
+
+    result = check_vote(statement, file)
+    if as_json:
+        print_json({"ledger": str(file), "verified": True, "statement": dataclasses.asdict(result)})
+        return
+    print(f"{statement.name} agrees with what this client charged for the vote {result.session}. Compared:")
+    _print_compared(result.compared, result.not_compared)
 
 
 @ledger.command()

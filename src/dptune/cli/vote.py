@@ -7,6 +7,7 @@ The losses are simulated, the protocol, the noise and the account are real. Erro
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,11 +29,12 @@ def vote(
     sd: Annotated[float, typer.Option(help="Standard deviation of the simulated losses.")] = 0.2,
     seed: Annotated[int | None, typer.Option(help="Seed of the simulated losses; never of the noise.")] = None,
     roster: Annotated[bool, typer.Option(help="Let clients sign their keys.")] = False,
+    out: Annotated[Path | None, typer.Option(help="A folder for the statement: vote.json, Markdown and HTML.")] = None,
     flower: Annotated[bool, typer.Option(help="Run through Flower's simulation.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Choose one configuration by a private vote of simulated clients."""
-    from dptune.federated import simulate  # noqa: PLC0415 - needs the extra 'flower'
+    from dptune.federated import Elected, publish_vote, simulate  # noqa: PLC0415 - needs the extra 'flower'
 
     drops = simulate.parse_drops(drop or [], clients)
     losses = simulate.simulated_losses(clients, candidates, good=good, deviation=sd, seed=seed)
@@ -53,6 +55,8 @@ def vote(
         drop=drops,
         roster=roster,
     )
+    if out is not None:
+        publish_vote(Elected(result.params, result.statement), out)
     answer = {
         "chosen": result.chosen,
         "good": result.chosen < good,
@@ -69,3 +73,5 @@ def vote(
     print(f"cost         {result.cpu_seconds:.2f} s of CPU in all")
     print(f"traffic      {result.bytes_up:,.0f} bytes up, {result.bytes_down:,.0f} down, per client")
     print(result.statement)
+    if out is not None:
+        print(f"statement    {out / 'statement.html'}")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dptune.federated.server_app import DpHype
     from dptune.federated.simulate import federate
     from dptune.federated.statement import Elected, VoteStatement
+    from dptune.federated.vote_files import publish_vote
 
 __all__ = [
     "DpHype",
@@ -27,6 +28,7 @@ __all__ = [
     "VoteStatement",
     "ballot",
     "federate",
+    "publish_vote",
 ]
 
 _HOME = {
@@ -39,6 +41,7 @@ _HOME = {
     "VoteStatement": "statement",
     "ballot": "client_app",
     "federate": "simulate",
+    "publish_vote": "vote_files",
 }
 
 

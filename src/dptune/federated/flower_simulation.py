@@ -11,6 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -92,7 +93,7 @@ def federate(
     return Simulated(
         chosen=list(candidates).index(params),
         params=params,
-        statement=statement,
+        statement=replace(statement, simulated=True),
         cpu_seconds=time.process_time() - started + answering,
         bytes_up=vote.bytes_up / clients,
         bytes_down=vote.bytes_down / clients,

@@ -141,7 +141,11 @@ def federate(
     summed = _carry(server, voters, drop or {}, clients)
     chosen = int(np.argmax(summed.total))
     statement = VoteStatement.of(
-        plan, contributed=len(summed.contributors), mode="roster" if roster else "open", session=session
+        plan,
+        contributed=len(summed.contributors),
+        mode="roster" if roster else "open",
+        session=session,
+        simulated=True,
     )
     return Simulated(
         chosen=chosen,

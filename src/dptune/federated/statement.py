@@ -39,6 +39,10 @@ class VoteStatement:
         complete_graph: Whether every pair of clients shared a mask.
         session: By which the vote is known.
         neighbours: What the guarantee is about, as the vote's cost says it.
+        digest: Of the list of candidates and its order.
+        scale: Units of the ring that one vote counts.
+        sigma: Of each client's discrete Gaussian, in units of the ring.
+        simulated: Whether all clients ran in one place: then nobody is protected.
 
     Example:
         >>> from dptune.federated import VoteStatement
@@ -65,9 +69,15 @@ class VoteStatement:
     complete_graph: bool
     session: str
     neighbours: str
+    digest: str
+    scale: int
+    sigma: float
+    simulated: bool = False
 
     @classmethod
-    def of(cls, plan: VotePlan, *, contributed: int, mode: str, session: bytes) -> VoteStatement:
+    def of(
+        cls, plan: VotePlan, *, contributed: int, mode: str, session: bytes, simulated: bool = False
+    ) -> VoteStatement:
         """Account for a vote that has been opened.
 
         Args:
@@ -75,6 +85,7 @@ class VoteStatement:
             contributed: How many clients are in the sum.
             mode: "roster" or "open".
             session: By which the vote is known.
+            simulated: Whether all clients ran in one place.
 
         Returns:
             The statement, with the exact epsilon of what happened.
@@ -95,6 +106,26 @@ class VoteStatement:
             complete_graph=shape.complete,
             session=session.hex(),
             neighbours=str(plan.neighbours),
+            digest=plan.digest,
+            scale=plan.scale,
+            sigma=plan.sigma,
+            simulated=simulated,
+        )
+
+    @property
+    def plan(self) -> VotePlan:
+        """The plan of the vote, made anew from what is stated; its digest is what clients charged."""
+        return VotePlan(
+            candidates=self.candidates,
+            digest=self.digest,
+            votes=self.votes,
+            epsilon=self.stated_epsilon,
+            delta=self.delta,
+            clients=self.clients,
+            dropout=self.dropout,
+            colluding=self.colluding,
+            scale=self.scale,
+            sigma=self.sigma,
         )
 
     def describe(self) -> dict[str, Any]:
@@ -108,10 +139,10 @@ class VoteStatement:
             else "OPEN MODE: the server relayed the keys and could have relayed its own, or invented clients"
         )
         changed = neighbours_from_text(self.neighbours).phrase(verb="gerund")
+        first = "SIMULATED in one place, so nobody is protected. " if self.simulated else ""
         return (
-            f"One vote of {self.contributed} of {self.clients} clients, {self.votes} votes each on "
-            f"{self.candidates} "
-            f"candidates. {changed.capitalize()} changes the law of everything revealed by at most "
+            f"{first}One vote of {self.contributed} of {self.clients} clients, {self.votes} votes each on "
+            f"{self.candidates} candidates. {changed.capitalize()} changes the law of everything revealed by at most "
             f"epsilon = {self.epsilon:.4g} at delta = {self.delta:g} (budget {self.stated_epsilon:g}). "
             "Holds against "
             f"an honest-but-curious server with up to {self.colluding} colluding clients; {trust}."

@@ -64,6 +64,7 @@ def report(
     else:
         path = Path(what)
         _refuse_vault(path)
+        _refuse_vote(path)
     place = _place(path) if out is None else Path(out)
     if rehearsal:
         page = rehearsal_html(read_rehearsal(path.parent if isinstance(what, Release) else path))
@@ -101,6 +102,13 @@ def _refuse_vault(path: Path) -> None:
         )
     if not path.exists():
         raise InvalidInput(f"There is no {path}: give the folder of a finished run, or the file of a ledger.")
+
+
+def _refuse_vote(path: Path) -> None:
+    """A federated vote has its page already."""
+    if path.name == "vote.json" or (path / "vote.json").is_file():
+        folder = path.parent if path.name == "vote.json" else path
+        raise InvalidInput(f"{path} is a federated vote, which has its page already: {folder / 'statement.html'}.")
 
 
 def _ledger(path: Path) -> Ledger:

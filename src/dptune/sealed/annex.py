@@ -6,13 +6,15 @@ The glossary travels with the release: it explains each word that a statement us
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from dptune._version import __version__
+from dptune.accounting.attackers import Attackers
 from dptune.sealed.amounts import at_least, at_most, whole
 from dptune.sealed.content import Row
 from dptune.sealed.statement import RANDOMNESS, Facts
 
-__all__ = ["PROOFS", "figures", "glossary", "proofs", "released", "rests_on"]
+__all__ = ["PROOFS", "attacker_rows", "figures", "glossary", "named_proofs", "proofs", "released", "rests_on", "words"]
 
 PROOFS = {
     "docs/theorems/adaptive.md": "Adaptive sampling (DP-HyPO)",
@@ -68,7 +70,7 @@ def figures(facts: Facts) -> tuple[Row, ...]:
             f"{at_least(facts.epsilon_lower)} (no account of this plan could come to less: some training that fits its "
             "description really costs that much)",
         ),
-        *_attacker_rows(facts),
+        *attacker_rows(facts.attackers),
         Row("Method", plan.method),
         Row("Theorem", plan.theorem),
         Row("Noise multiplier of a training", noise),
@@ -104,8 +106,8 @@ def _guarantee(facts: Facts) -> str:
     )
 
 
-def _attacker_rows(facts: Facts) -> tuple[Row, ...]:
-    found = facts.attackers
+def attacker_rows(found: Attackers | None) -> tuple[Row, ...]:
+    """What any attacker reaches, as rows of the annex; none where nothing is known."""
     if found is None:
         return ()
     rate = f"{found.false_positive_rate:g}"
@@ -198,6 +200,22 @@ def proofs(facts: Facts) -> tuple[Row, ...]:
         A name and a place for each.
     """
     pages = [facts.plan.theorem, "docs/theorems/readings.md", "docs/theorems/relations.md", "docs/theorems/filter.md"]
+    return named_proofs(pages)
+
+
+def named_proofs(pages: Iterable[str]) -> tuple[Row, ...]:
+    """Proofs by name, each with its place in the documentation of this version.
+
+    Args:
+        pages: their places.
+
+    Returns:
+        A name and a place for each.
+
+    Example:
+        >>> named_proofs(["docs/theorems/voting.md"])[0].name
+        'Noisy votes (DP-Hype)'
+    """
     return tuple(Row(PROOFS.get(page, page), f"{page}, in the source of dptune {__version__}") for page in pages)
 
 
@@ -210,8 +228,24 @@ def glossary(facts: Facts) -> tuple[Row, ...]:
     Returns:
         The words in the order of the alphabet.
     """
-    unit = facts.word
-    words = {
+    found = words(facts.word)
+    return tuple(Row(name, found[name]) for name in sorted(found))
+
+
+def words(unit: str) -> dict[str, str]:
+    """What the words of statements mean.
+
+    Args:
+        unit: what one that is protected is called.
+
+    Returns:
+        An explanation for each word.
+
+    Example:
+        >>> words("patient")["Unit of privacy"]
+        'What is protected as a whole: here one patient.'
+    """
+    return {
         "Advantage": "The largest difference between how often an attack is right about those who are in the data and "
         "how often it is wrong about those who are not. 0: it learns nothing; 1: everything.",
         "Budget": "The most that all releases from one data set may cost together. The ledger refuses more.",
@@ -244,4 +278,3 @@ def glossary(facts: Facts) -> tuple[Row, ...]:
         "Unit of privacy": f"What is protected as a whole: here one {unit}.",
         "Vault": "The closed folder of a run: scores, logs and failures. It is never published.",
     }
-    return tuple(Row(name, words[name]) for name in sorted(words))

@@ -14,7 +14,7 @@ from dptune.sealed.amounts import at_most, whole
 from dptune.sealed.content import Answer
 from dptune.sealed.statement import RAISED, Facts
 
-__all__ = ["answers"]
+__all__ = ["answers", "attack_sentences"]
 
 _NOT_RELEASED = "NOT published: scores, the number of trainings, failures, timings, other models."
 
@@ -105,15 +105,30 @@ def _strength(facts: Facts) -> Answer:
         "both are, the stronger the protection."
     )
     found = facts.attackers
-    text = (measure,) if found is None else (*_attack(facts, found), measure)
+    replaced = facts.neighbours.change == "replaced"
+    text = (measure,) if found is None else (*attack_sentences(facts.word, found, replaced=replaced), measure)
     return Answer("how strongly", "How strongly?", text)
 
 
-def _attack(facts: Facts, found: Attackers) -> tuple[str, ...]:
-    """What an attacker reaches, in counts out of a hundred."""
-    word, caught = facts.word, of_a_hundred(found.power)
-    alarm = f"{100 * found.false_positive_rate:g} in 100"
-    if facts.neighbours.change == "replaced":
+def attack_sentences(word: str, found: Attackers, *, replaced: bool) -> tuple[str, str]:
+    """What an attacker reaches, in counts out of a hundred.
+
+    Args:
+        word: what one that is protected is called.
+        found: the readings of the cost.
+        replaced: whether two versions of one are compared, instead of one that is there or not.
+
+    Returns:
+        Two paragraphs of page one.
+
+    Example:
+        >>> from dptune.accounting import Gaussian
+        >>> from dptune.accounting.attackers import attackers
+        >>> attack_sentences("patient", attackers(Gaussian(2.0)), replaced=False)[1]
+        'If it begins from an even guess (right 50 times in 100), it is right at most 59.9 times in 100.'
+    """
+    caught, alarm = of_a_hundred(found.power), f"{100 * found.false_positive_rate:g} in 100"
+    if replaced:
         first = (
             f"Think of an attacker who knows everything else and must say which of two versions of one {word} was in "
             f"the data. While it wrongly names the second in at most {alarm} cases, it rightly names it in at most "

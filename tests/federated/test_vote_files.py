@@ -1,0 +1,198 @@
+"""The statement of a federated vote: the officer's questions, every form from one value, and a check that notices."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from tests.report.samples import plans, public
+
+pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+
+from dptune.accounting.attackers import attackers, of_a_hundred
+from dptune.cli import main
+from dptune.errors import Corrupt, InvalidInput
+from dptune.federated import Elected, Policy, VoteLedger, VoteStatement, publish_vote
+from dptune.federated.vote_annex import state_vote
+from dptune.federated.vote_files import check_vote, vote_registry_entry, vote_schema
+from dptune.federated.vote_plan import VotePlan
+from dptune.sealed.content import statement_from_json
+from dptune.sealed.rendering import statement_html, statement_markdown
+
+CANDIDATES = [{"lr": rate} for rate in (0.1, 0.2, 0.5, 1.0, 2.0)]
+SESSION = bytes(range(16))
+
+
+def _elected(mode: str = "roster", contributed: int = 37, simulated: bool = False) -> Elected:
+    plan = VotePlan.calibrated(
+        CANDIDATES, votes=2, epsilon=2.0, delta=1e-5, clients=40, dropout=0.2, colluding=2
+    )  # fmt: skip
+    vote = VoteStatement.of(plan, contributed=contributed, mode=mode, session=SESSION, simulated=simulated)
+    return Elected({"lr": 0.5}, vote)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A published vote and the ledger of a client that took part."""
+    home = tmp_path_factory.mktemp("vote")
+    elected = _elected()
+    VoteLedger(home / "votes.ledger").charge(SESSION, elected.statement.plan, Policy(2.0, 20, min_colluding=2))
+    publish_vote(elected, home / "vote")
+    return home
+
+
+@pytest.fixture
+def home(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_it_answers_the_questions_of_every_statement() -> None:
+    of_a_run = public(plans()["subset"]).statement
+    found = state_vote(_elected().statement, {"lr": 0.5})
+    assert [one.key for one in found.answers] == [one.key for one in of_a_run.answers]
+    assert all(one.text or one.points for one in found.answers)
+    assert found.warnings == ()
+
+
+def test_page_one_states_the_budget_and_what_an_attack_reaches() -> None:
+    elected = _elected()
+    plan = elected.statement.plan
+    said = " ".join(next(one for one in state_vote(elected.statement, {}).answers if one.key == "how strongly").text)
+    assert "epsilon 2.0000 at delta 1e-05" in said
+    assert f"at most {of_a_hundred(attackers(plan.cost()).power)} of 100" in said
+    assert elected.statement.epsilon < plan.spent() <= plan.epsilon  # more noise than the fewest clients add
+
+
+def test_the_way_of_the_keys_is_said_first_where_nobody_signed_them() -> None:
+    assert state_vote(_elected("open").statement, {}).warnings[0].startswith("OPEN MODE")
+    text = statement_markdown(state_vote(_elected(simulated=True).statement, {}))
+    assert text.startswith("**NO GUARANTEE.")
+    assert "Nobody. This is a simulation" in text
+
+
+def test_all_forms_are_one_statement(made: Path) -> None:
+    stored = json.loads((made / "vote" / "vote.json").read_text())
+    schema = vote_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(stored, schema)
+    statement = statement_from_json(stored["statement"])
+    assert (made / "vote" / "statement.md").read_text() == statement_markdown(statement)
+    assert (made / "vote" / "statement.html").read_text() == statement_html(statement)
+    assert stored["vote"]["neighbours"] == "one client replaced"
+
+
+def test_every_special_word_is_explained() -> None:
+    statement = state_vote(_elected().statement, {"lr": 0.5})
+    text = statement_markdown(statement).partition("## Glossary")[0].lower()
+    explained = {row.name.lower() for row in statement.glossary}
+    for word in ("secure sum", "roster", "ballot", "epsilon", "delta", "client", "server", "ledger", "candidate"):
+        assert word in text
+        assert word in explained
+
+
+def test_a_client_verifies_it_with_one_command(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["ledger", "verify", str(home / "votes.ledger"), "--statement", str(home / "vote" / "vote.json")]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "the plan that the client charged" in said
+    assert "NOT compared:\n  the winner" in said
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verified"] is True
+
+
+def _changed(path: Path, **changes: Any) -> None:
+    stored = json.loads(path.read_text())
+    for name, value in changes.items():
+        place = stored["vote"] if name in stored["vote"] else stored
+        assert place[name] != value
+        place[name] = value
+    path.write_text(json.dumps(stored))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"epsilon": 0.5},
+        {"stated_epsilon": 1.0},
+        {"stated_epsilon": 3.0},
+        {"delta": 1e-6},
+        {"contributed": 39},
+        {"contributed": 5},
+        {"clients": 400},
+        {"colluding": 3},
+        {"sigma": 0.5},
+        {"digest": "0" * 64},
+        {"mode": "open"},
+        {"mode": "closed"},
+        {"session": "ff" * 16},
+        {"session": "no"},
+        {"neighbours": "record added or removed"},
+        {"split_view_safe": "yes"},
+        {"params": {"lr": 2.0}},
+        {"guarantee": False},
+        {"plan": "0" * 64},
+        {"schema": {"name": "dptune vote", "version": 2}},
+        {"statement": {}},
+    ],
+    ids=str,
+)
+def test_what_was_changed_does_not_verify(
+    home: Path, changes: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = home / "vote" / "vote.json"
+    _changed(path, **changes)
+    assert main(["ledger", "verify", str(home / "votes.ledger"), "--statement", str(path)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+
+
+def test_a_changed_page_does_not_verify_and_a_missing_one_is_named(home: Path) -> None:
+    path, ledger = home / "vote" / "vote.json", home / "votes.ledger"
+    (home / "vote" / "statement.md").unlink()
+    assert ("statement.md", "it is not beside vote.json") in check_vote(path, ledger).not_compared
+    (home / "vote" / "statement.html").write_text("fine")
+    with pytest.raises(Corrupt, match=r"these differ: statement\.html"):
+        check_vote(path, ledger)
+
+
+def test_bad_input_is_one_clear_error(home: Path) -> None:
+    path = home / "vote" / "vote.json"
+    with pytest.raises(InvalidInput, match="There is no ledger"):
+        check_vote(path, home / "nowhere")
+    (home / "words").write_text("words")
+    with pytest.raises(InvalidInput, match="not a client's ledger"):
+        check_vote(path, home / "words")
+    VoteLedger(home / "other.ledger").answer_once(SESSION, 1)
+    with pytest.raises(Corrupt, match="has no charge for this vote"):
+        check_vote(path, home / "other.ledger")
+    publish_vote(_elected(simulated=True), home / "simulated")
+    with pytest.raises(InvalidInput, match="was simulated"):
+        check_vote(home / "simulated" / "vote.json", home / "votes.ledger")
+    with pytest.raises(InvalidInput, match="a vote in"):
+        publish_vote(_elected(), home / "vote")
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        publish_vote(_elected(), home / "words" / "vote")
+
+
+def test_the_entry_for_registries() -> None:
+    entry = vote_registry_entry(_elected())
+    assert {"system", "unit", "epsilon", "delta", "relation", "method"} <= entry.keys()
+    assert (entry["unit"], entry["epsilon"]) == ("client", 2.0)
+    with pytest.raises(InvalidInput, match="simulated"):
+        vote_registry_entry(_elected(simulated=True))
+
+
+def test_the_command_writes_a_simulated_vote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "vote"
+    assert main(["vote", "--clients", "12", "--candidates", "8", "--votes", "2", "--out", str(out)]) == 0
+    assert str(out / "statement.html") in capsys.readouterr().out
+    assert json.loads((out / "vote.json").read_text())["guarantee"] is False
+    for shown in (out, out / "vote.json"):
+        assert main(["report", str(shown)]) == 2
+        assert "has its page already" in capsys.readouterr().err
