@@ -61,6 +61,11 @@ def test_unknown_names_are_refused() -> None:
 
 def test_a_job_that_says_what_it_wants_gets_that() -> None:
     assert kind_of({"data": {"name": "mnist"}}) is KINDS["image"]
+    for named in ("none", "scattering"):  # what the released model says is what was computed
+        kind = kind_of({"data": {"name": "mnist", "features": named}})
+        assert kind is not None
+        assert kind.name == "image"
+        assert kind.features == named == kind.trainer(784, 10, 60_000, epsilon=1).prepared
     assert features_of({"data": {"name": "mnist"}}) == "oriented-gradients"
     for section in ({"model": {"kind": "mlp"}}, {"space": {"learning_rate": [1.0]}}):
         assert kind_of({"data": {"name": "mnist"}, **section}) is None
@@ -107,15 +112,15 @@ def test_a_released_model_takes_images_as_they_were() -> None:
 
 
 def test_tune_takes_images_and_releases_a_model_of_pixels(tmp_path: Path) -> None:
-    digits = load("digits")
+    digits, features = load("digits"), "scattering"
     release = tune(
-        digits.train, records=1400, features="oriented-gradients", epsilon=8, delta=1e-4, runs=Geometric(2), seed=1,
+        digits.train, records=1400, features=features, epsilon=8, delta=1e-4, runs=Geometric(2), seed=1,
         data_is="public", explain=None, out=tmp_path / "run",
     )  # fmt: skip
-    assert release.model.prepared == "oriented-gradients"
+    assert release.model.prepared == features
     assert release.model.accuracy(digits.test) > 0.8
     with pytest.raises(InvalidInput, match="for the default trainer"):
         tune(
-            digits.train, features="oriented-gradients", trainer=DpSgdTrainer(softmax(64, 10), SETTINGS), space=SPACE,
+            digits.train, features=features, trainer=DpSgdTrainer(softmax(64, 10), SETTINGS), space=SPACE,
             epsilon=1, delta=1e-4,
         )  # fmt: skip

@@ -7,6 +7,7 @@ gets what it says. Decided by the job alone, never by records.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dptune.data import Dataset
@@ -30,9 +31,11 @@ def kind_of(sections: Sections) -> Kind | None:
         return None
     if data.get("schema") is not None:
         return KINDS["table"]
-    if data.get("features", "none") != "none":
-        return KINDS["image"]
-    return kind_of_benchmark(data.get("name"))
+    named = data.get("features")
+    if named not in (None, "none"):
+        return replace(KINDS["image"], features=str(named))
+    usual = kind_of_benchmark(data.get("name"))
+    return usual if usual is None or named is None else replace(usual, features="none")
 
 
 def features_of(sections: Sections) -> str:

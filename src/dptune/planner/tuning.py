@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,8 @@ def tune(
         unit: what the statement and the ledger call a unit: patient, user.
         shape: for torch data sets, the shape of one record, or a public example; a record of another shape becomes
             the missing one.
-        features: public features that images become before training: "oriented-gradients" (``docs/accuracy.md``); the
-            released model takes rows of pixels.
+        features: public features that images become before training: "oriented-gradients" or "scattering"
+            (``docs/features.md``); the released model takes rows of pixels.
         model: a function of the parameters that makes a torch module; DP-SGD trains it. It must be a ``Sequential`` of
             common layers, or the function one that can be imported (``docs/torch.md``).
         trainer: trains one configuration and declares what that costs; by default a private softmax regression,
@@ -169,6 +170,6 @@ def _default(
         return network_trainer(model, width, brought.data.classes, records), network_space()
     if ends is not None:
         return default_regression(width, ends, records), regression_space()
-    kind = KINDS["table" if features == "none" else "image"]
+    kind = KINDS["table"] if features == "none" else replace(KINDS["image"], features=features)
     made = kind.trainer(width, brought.data.classes, records, epsilon=epsilon)
     return made, kind.space(width, records, epsilon=epsilon)

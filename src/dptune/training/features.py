@@ -1,10 +1,10 @@
-"""Frozen public features of images: histograms of oriented gradients, computed record by record.
+"""Frozen public features of images, computed record by record: histograms of oriented gradients, and scattering.
 
 Nothing is fitted: the filters, bins and the normalisation are constants, so applying them to private records
 costs no privacy. A record's features are the same bits in every batch: numpy is given one record at a time, because
 what it computes of an array may round by the array's shape. A linear model on these features is the strongest cheap
-private learner for MNIST-like images. :func:`named_features` finds them by the name that a job, a trainer and a
-released model carry.
+private learner for MNIST-like images; scattering (:mod:`dptune.training.scattering`) is slower and stronger.
+:func:`named_features` finds them by the name that a job, a trainer and a released model carry.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from dptune import _validate
 from dptune._typing import Floats
 from dptune.errors import InvalidInput
+from dptune.training.scattering import scattering
 
 __all__ = ["FEATURES", "centred_gradients", "named_features", "oriented_gradients"]
 
@@ -143,6 +144,7 @@ def _image(x: Floats) -> tuple[int, int]:
 FEATURES: dict[str, Callable[[Floats], Floats]] = {
     "none": lambda x: x,
     "oriented-gradients": centred_gradients,
+    "scattering": lambda x: scattering(x, *_image(x)),
 }
 
 
@@ -150,7 +152,7 @@ def named_features(name: object) -> Callable[[Floats], Floats]:
     """The public features of a name: a function of rows that treats every record on its own.
 
     Args:
-        name: "none" or "oriented-gradients".
+        name: "none", "oriented-gradients" or "scattering".
 
     Returns:
         The function.
