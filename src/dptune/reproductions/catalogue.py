@@ -58,6 +58,24 @@ def _hypo_mnist_sim(quick: bool, say: Say) -> Table:
     return mnist_sim(gammas=(0.03, 0.1), most=40, repeats=20, lay=lambda noise: landscape(noise, steps=40))
 
 
+def _hypo_fig1_mnist(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.hypo_network import FULL, SMALL, fig1_mnist  # noqa: PLC0415 - only what is asked for
+
+    return fig1_mnist(say, scale=SMALL if quick else FULL)
+
+
+def _hypo_table1(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.hypo_network import FULL, SMALL, table1  # noqa: PLC0415 - only what is asked for
+
+    return table1(say, scale=SMALL if quick else FULL)
+
+
+def _hypo_fig1_cifar(quick: bool, say: Say) -> Table:
+    from dptune.reproductions.hypo_cifar import FULL, SMALL, fig1_cifar  # noqa: PLC0415 - only what is asked for
+
+    return fig1_cifar(say, scale=SMALL if quick else FULL)
+
+
 def _hype_fig2(quick: bool, say: Say) -> Table:
     from dptune.reproductions.hype import hype_fig2  # noqa: PLC0415 - needs the extra 'flower'
 
@@ -195,9 +213,12 @@ EXPERIMENTS = {
         Experiment("ding-fig4", _DING, "number of rounds against log n", _ding_fig4),
         Experiment("hypo-mnist-sim", _HYPO, "Table 1 in small: GP against uniform on an MNIST landscape",
                    _hypo_mnist_sim, "mnist"),
-        Experiment("hypo-fig1-mnist", _HYPO, "GP against uniform over fixed T, their network", missing=_TRAINING),
-        Experiment("hypo-table1", _HYPO, "GP against uniform over gamma, their network", missing=_TRAINING),
-        Experiment("hypo-fig1-cifar", _HYPO, "a 50 x 50 landscape of CIFAR-10", missing=_TRAINING),
+        Experiment("hypo-fig1-mnist", _HYPO, "GP against uniform over fixed T, their network", _hypo_fig1_mnist,
+                   "mnist", "10 epochs and five trainings a cell; sizes are cut"),
+        Experiment("hypo-table1", _HYPO, "GP against uniform over gamma, their network", _hypo_table1,
+                   "mnist", "10 epochs and five trainings a cell; sizes are cut"),
+        Experiment("hypo-fig1-cifar", _HYPO, "GP against uniform on a 50 x 50 landscape of CIFAR-10", _hypo_fig1_cifar,
+                   "cifar-10-batches-bin", "10 epochs; BoTorch; sizes are cut"),
         Experiment("hype-fig2", _HYPE, "success of the vote on simulated losses", _hype_fig2),
         Experiment("hype-fig2a", _HYPE, "the same over the overlap of losses", _hype_fig2a),
         Experiment("hype-fig2b", _HYPE, "the same over the number of good candidates", _hype_fig2b),
