@@ -92,8 +92,3 @@ def test_a_process_is_fitted_to_few_trainings(tmp_path: Path, monkeypatch: pytes
     best = hypo_cifar.GRID.items[int(lands["GP"].actual.argmax())]
     assert -3.0 < math.log10(float(best["lr"])) < -1.0
     assert (lands["GP"].spread > 0).all()
-
-
-def test_a_tiny_training_of_the_papers_network(data_root: Path) -> None:
-    assert data_root.is_dir()
-    assert 0.05 < hypo_network.trained(0.71, 0.1, 1.0, 2, 0) < 0.6
