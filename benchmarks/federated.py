@@ -14,205 +14,23 @@ n cubed.
 from __future__ import annotations
 
 import argparse
-import copy
-import logging
 import os
 import platform
 import statistics
-import tempfile
-import time
-import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import cast
 
-import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.client import NumPyClient
-from flwr.client.mod import secaggplus_mod
-from flwr.clientapp import ClientApp
-from flwr.common import ndarrays_to_parameters
-from flwr.server import LegacyContext, ServerConfig, SimpleClientManager
-from flwr.server.compat.grid_client_proxy import GridClientProxy
-from flwr.server.strategy import FedAvg
-from flwr.server.workflow import SecAggPlusWorkflow
-from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
-
-from dptune.federated.client_app import ballot
-from dptune.federated.flower_wire import ACTION, read, reply_with, request
 from dptune.federated.graph import topology
-from dptune.federated.in_process import carry
-from dptune.federated.messages import Stage
-from dptune.federated.plan import SumPlan
-from dptune.federated.policy import Policy
-from dptune.federated.server_app import DpHype
-from dptune.federated.sum_client import SumClient
-from dptune.federated.sum_server import SumServer
-
-LENGTH = 100
-DROPOUT = 0.2
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one run took."""
-
-    cpu: float
-    up: float
-    down: float
-
-
-class LocalGrid(Grid):
-    """Delivers Flower messages to client apps in this process and counts their bytes."""
-
-    def __init__(self, app: ClientApp, nodes: int) -> None:
-        self._app = app
-        self.up = self.down = 0
-        self.contexts = {
-            100 + i: Context(1, 100 + i, {"partition-id": i, "num-partitions": nodes}, RecordDict(), {})
-            for i in range(nodes)
-        }
-
-    def set_run(self, run: Run) -> None:
-        raise NotImplementedError
-
-    @property
-    def run(self) -> Run:
-        raise NotImplementedError
-
-    def create_message(
-        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
-    ) -> Message:
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
-
-    def get_node_ids(self) -> Iterable[int]:
-        return list(self.contexts)
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        raise NotImplementedError
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        raise NotImplementedError
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        replies = []
-        for message in messages:
-            node = message.metadata.dst_node_id
-            self.down += _size(message)
-            message = copy.deepcopy(message)  # noqa: PLW2901 - as a network would: senders may share records
-            reply = self._app(message, self.contexts[node])
-            reply.metadata.__dict__["_src_node_id"] = node
-            self.up += _size(reply)
-            replies.append(reply)
-        return replies
-
-
-def _size(message: Message) -> int:
-    # Config records as they are sent; their own count_bytes fails on empty lists.
-    return sum(
-        len(record.deflate()) if isinstance(record, ConfigRecord) else record.count_bytes()
-        for record in message.content.values()
-    )
-
-
-def bare(n: int, *, dropped: int = 0) -> Cost:
-    """Our secure sum of n vectors, state machines only."""
-    subject = bytes(32)
-    values = np.random.default_rng(n).integers(-1000, 1000, (n, LENGTH))
-    started = time.process_time()
-    server = SumServer(SumPlan(os.urandom(16), n, LENGTH, 32, DROPOUT, 1, subject))
-    clients = [SumClient(clients=n, subject=subject) for _ in range(n)]
-    answers = [lambda request, i=i: clients[i].answer(request, values[i]) for i in range(n)]
-    result = carry(server, answers, {Stage.MASKED: range(dropped)})
-    spent = time.process_time() - started
-    np.testing.assert_array_equal(result.total, values[list(result.contributors)].sum(axis=0))
-    return Cost(spent, result.bytes_up, result.bytes_down)
-
-
-def sum_over_flower(n: int) -> Cost:
-    """Our secure sum alone over Flower messages, client state frozen between them."""
-    app, subject = ClientApp(), bytes(32)
-
-    @app.query(ACTION)
-    def answer(message: Message, context: Context) -> Message:
-        client = SumClient(clients=n, subject=subject)
-        if (kept := context.state.config_records.get("sum")) is not None:
-            client.thaw(cast(bytes, kept["client"]))
-        reply = client.answer(cast(bytes, read(message)["request"]), np.ones(LENGTH, dtype=np.int64))
-        context.state["sum"] = ConfigRecord({"client": client.freeze()})
-        return reply_with(message, {"answer": reply})
-
-    grid = LocalGrid(app, n)
-    nodes = list(grid.get_node_ids())
-    started = time.process_time()
-    server = SumServer(SumPlan(os.urandom(16), n, LENGTH, 32, DROPOUT, 1, subject))
-
-    def ask(requests: dict[int, bytes]) -> list[tuple[int, bytes]]:
-        sent = [request({"request": body}, nodes[i], 60.0) for i, body in requests.items()]
-        replies = grid.send_and_receive(sent)
-        return [(nodes.index(m.metadata.src_node_id), cast(bytes, read(m)["answer"])) for m in replies]
-
-    requests = server.open()
-    for step in (server.keys, server.shares, server.masked):
-        requests = step(ask(requests))
-    total = server.unmask(ask(requests))
-    spent = time.process_time() - started
-    np.testing.assert_array_equal(total, n)
-    return Cost(spent, grid.up / n, grid.down / n)
-
-
-def vote_over_flower(n: int) -> Cost:
-    """A whole vote over Flower messages: noise, account, ledgers on disk and the secure sum."""
-    app = ClientApp()
-    candidates = [{"candidate": j} for j in range(LENGTH)]
-    with tempfile.TemporaryDirectory() as folder:
-
-        @ballot(app, policy=Policy(1, 3), ledger=lambda c: Path(folder) / f"{c.node_id}.ledger")
-        def losses(candidates: object, context: Context) -> list[float]:
-            return [float(j) for j in range(LENGTH)]
-
-        vote = DpHype(candidates, votes=5, epsilon=1, dropout=DROPOUT)
-        vote.plan(n).check_account()  # the account is cached: what follows is the protocol
-        started = time.process_time()
-        vote.start(LocalGrid(app, n))
-        spent = time.process_time() - started
-    return Cost(spent, vote.bytes_up / n, vote.bytes_down / n)
-
-
-def secagg_plus(n: int, shares: float | int, threshold: float | int) -> Cost:
-    """Flower's SecAgg+ on n vectors of the same length."""
-
-    class Client(NumPyClient):
-        def fit(
-            self, parameters: object, config: object
-        ) -> tuple[list[np.ndarray], int, dict[str, bool | bytes | float | int | str]]:
-            return [np.ones(LENGTH)], 1, {}
-
-    app = ClientApp(client_fn=lambda context: Client().to_client(), mods=[secaggplus_mod])
-    grid = LocalGrid(app, n)
-    manager = SimpleClientManager()
-    for node in grid.get_node_ids():
-        manager.register(GridClientProxy(node_id=node, grid=grid, run_id=1))
-    state = RecordDict({"config": ConfigRecord({"current_round": 1}), "parameters": ArrayRecord([np.zeros(LENGTH)])})
-    context = LegacyContext(
-        Context(1, 0, {}, state, {}),
-        ServerConfig(num_rounds=1),
-        FedAvg(
-            fraction_fit=1.0,
-            min_fit_clients=n,
-            min_available_clients=n,
-            initial_parameters=ndarrays_to_parameters([np.zeros(LENGTH)]),
-        ),
-        manager,
-    )
-    started = time.process_time()
-    SecAggPlusWorkflow(num_shares=shares, reconstruction_threshold=threshold)(grid, context)
-    spent = time.process_time() - started
-    return Cost(spent, grid.up / n, grid.down / n)
+from dptune.reproductions.secure_sums import (
+    DROPOUT,
+    LENGTH,
+    Cost,
+    bare,
+    quiet_flower,
+    secagg_plus,
+    sum_over_flower,
+    vote_over_flower,
+)
 
 
 def main() -> None:
@@ -222,39 +40,42 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--secagg-up-to", type=int, default=100)
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.getLogger("flwr").setLevel(logging.CRITICAL)
-    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print(f"vector of {LENGTH}, dropout {DROPOUT}, one colluding; CPU seconds of all parties, bytes per client")
     print(f"{'n':>5} {'protocol':<28} {'CPU s':>9} {'bytes up':>10} {'bytes down':>11}")
-    for n in options.clients:
-        kinds: dict[str, Callable[[], Cost]] = {
-            "bare": partial(bare, n),
-            f"bare, {n // 5} drop at stage 3": partial(bare, n, dropped=n // 5),
-        }
-        if n <= 250:
-            kinds["sum over Flower"] = partial(sum_over_flower, n)
-            kinds["vote over Flower"] = partial(vote_over_flower, n)
-        if n <= options.secagg_up_to:
-            kinds["SecAgg+, 0.3 n shares"] = partial(secagg_plus, n, 0.3, 0.6)
-            shape = topology(n, DROPOUT, 1)
-            kinds["SecAgg+, shares as ours"] = partial(secagg_plus, n, shape.degree + 1, shape.threshold)
-        costs: dict[str, list[Cost]] = {name: [] for name in kinds}
-        for _ in range(options.repeat if n <= 250 else 1):
-            for name, run in kinds.items():
-                costs[name].append(run())
-        for name, runs in costs.items():
-            cpu = statistics.median(one.cpu for one in runs)
-            print(f"{n:>5} {name:<28} {cpu:>9.2f} {runs[0].up:>10,.0f} {runs[0].down:>11,.0f}", flush=True)
-        if n <= options.secagg_up_to:
-            for theirs in ("SecAgg+, 0.3 n shares", "SecAgg+, shares as ours"):
-                for ours in ("bare", "sum over Flower", "vote over Flower"):
-                    both = zip(costs[theirs], costs[ours], strict=True)
-                    ratio = statistics.median(a.cpu / b.cpu for a, b in both)
-                    print(f"{'':>5} '{theirs}' takes {ratio:.0f} times the CPU of '{ours}'")
-        else:
-            print(f"{'':>5} SecAgg+ not run at n = {n} (its CPU grows about with n cubed)")
+    with quiet_flower():
+        for n in options.clients:
+            measure(n, options.repeat, options.secagg_up_to)
+
+
+def measure(n: int, repeat: int, secagg_up_to: int) -> None:
+    """One number of clients: every protocol in turn."""
+    kinds: dict[str, Callable[[], Cost]] = {
+        "bare": partial(bare, n),
+        f"bare, {n // 5} drop at stage 3": partial(bare, n, dropped=n // 5),
+    }
+    if n <= 250:
+        kinds["sum over Flower"] = partial(sum_over_flower, n)
+        kinds["vote over Flower"] = partial(vote_over_flower, n)
+    if n <= secagg_up_to:
+        kinds["SecAgg+, 0.3 n shares"] = partial(secagg_plus, n, 0.3, 0.6)
+        shape = topology(n, DROPOUT, 1)
+        kinds["SecAgg+, shares as ours"] = partial(secagg_plus, n, shape.degree + 1, shape.threshold)
+    costs: dict[str, list[Cost]] = {name: [] for name in kinds}
+    for _ in range(repeat if n <= 250 else 1):
+        for name, run in kinds.items():
+            costs[name].append(run())
+    for name, runs in costs.items():
+        cpu = statistics.median(one.cpu for one in runs)
+        print(f"{n:>5} {name:<28} {cpu:>9.2f} {runs[0].up:>10,.0f} {runs[0].down:>11,.0f}", flush=True)
+    if n <= secagg_up_to:
+        for theirs in ("SecAgg+, 0.3 n shares", "SecAgg+, shares as ours"):
+            for ours in ("bare", "sum over Flower", "vote over Flower"):
+                both = zip(costs[theirs], costs[ours], strict=True)
+                ratio = statistics.median(a.cpu / b.cpu for a, b in both)
+                print(f"{'':>5} '{theirs}' takes {ratio:.0f} times the CPU of '{ours}'")
+    else:
+        print(f"{'':>5} SecAgg+ not run at n = {n} (its CPU grows about with n cubed)")
 
 
 if __name__ == "__main__":

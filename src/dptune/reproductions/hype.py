@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ from dptune.federated.errors import MissingExtra
 from dptune.federated.local import dirichlet_partition, iid_partition, paper_candidates
 from dptune.reproductions import _hype_baselines as baselines
 from dptune.reproductions._hype_linear import LinearBank
-from dptune.reproductions.table import Table
+from dptune.reproductions.table import Table, Verdict, verdict
 
 __all__ = ["hype_fig2", "hype_fig4", "hype_scales"]
 
@@ -58,7 +59,22 @@ def hype_fig2(
     rows = [(k, e, sigmas[k, e], hits[k, e] / repetitions) for k in votes for e in epsilons]
     title = f"Figure 2: {clients} clients, {candidates} candidates, {good} good, loss sd {deviation:g}"
     notes = (f"{repetitions} repetitions; with k = p every ballot is equal and the outcome is noise alone.",)
-    return Table(title, ("votes", "epsilon", "sigma", "success"), list(rows), notes)
+    judged = (_fig2_verdict(rows, good / candidates, repetitions),) if len(votes) > 1 else ()
+    return Table(title, ("votes", "epsilon", "sigma", "success"), list(rows), notes, judged)
+
+
+def _fig2_verdict(rows: Sequence[tuple[int, float, float, float]], blind: float, repetitions: int) -> Verdict:
+    """Small k finds a good candidate; k = p is a guess (IV-B)."""
+    error = 3.0 * math.sqrt(blind * (1.0 - blind) / repetitions)
+    most = max(row[0] for row in rows)
+    small, all_of_them = ([row[3] for row in rows if (row[0] == most) == last] for last in (False, True))
+    return verdict(
+        "as long as k is small the vote finds a good candidate with high probability; with the largest k it guesses "
+        "(IV-B, Figure 2)",
+        min(small) > 0.75 and max(all_of_them) < blind + error,
+        f"success {min(small):.3f} to {max(small):.3f} for smaller k (high is read as .75), {min(all_of_them):.3f} to "
+        f"{max(all_of_them):.3f} for k = {most}; a blind guess has {blind:.3f}",
+    )
 
 
 def _fig2_sigma(votes: int, epsilon: float, delta: float, candidates: int) -> float:
@@ -134,7 +150,37 @@ def hype_fig4(
                 rows.append((name, partition, n, *reached))
                 progress(f"{name}, {partition}, {n} clients: {time.monotonic() - began:.0f} s")
     notes = _fig4_notes(repetitions, epochs, rivals_at)
-    return Table("Figure 4: accuracy after federated averaging", columns, rows, notes)
+    judged = _fig4_verdicts([dict(zip(columns, row, strict=True)) for row in rows], epsilons, rivals_at)
+    return Table("Figure 4: accuracy after federated averaging", columns, rows, notes, judged)
+
+
+def _fig4_verdicts(
+    rows: Sequence[dict[str, str | int | float]], epsilons: Sequence[float], rivals_at: float
+) -> tuple[Verdict, ...]:
+    top = max(epsilons)
+    short = [float(row["opt"]) - float(row[f"eps {top:g}"]) for row in rows]
+    guessed = [float(row["opt"]) - float(row["guess"]) for row in rows]
+    column = f"eps {rivals_at:g}"
+    weak = {
+        name: [float(row[column]) - float(row[name]) for row in rows if row[name] != "-"]
+        if rivals_at in epsilons
+        else []
+        for name in ("subsets", "feathers")
+    }
+    said = ", ".join(f"{name} {min(gaps):+.3f} to {max(gaps):+.3f}" for name, gaps in weak.items() if gaps)
+    return (
+        verdict(
+            "DP-Hype is close to Opt and RandGuess is far (Figure 4)",
+            max(short) < 0.02 and min(guessed) > 0.05,
+            f"the vote at epsilon {top:g} is {min(short):.3f} to {max(short):.3f} below Opt, RandGuess "
+            f"{min(guessed):.3f} to {max(guessed):.3f} (close is read as .02, far as .05); linear models",
+        ),
+        verdict(
+            f"DP-Hype is better than Subsets and Feathers, at epsilon {rivals_at:g} (appendices G and H)",
+            min((gap for gaps in weak.values() for gap in gaps), default=0.0) > 0.0 if said else None,
+            f"the vote minus the rival: {said}" if said else "the vote was not run at the rivals' epsilon",
+        ),
+    )  # fmt: skip
 
 
 def _reached(
@@ -189,7 +235,9 @@ def _task(name: str) -> _Task:
 
     def shrink(x: npt.ArrayLike) -> Floats:
         rows = np.asarray(x, dtype=np.float32)
-        if name != "adult":
+        if name == "cifar-10":
+            rows = rows.reshape(-1, 3, 8, 4, 8, 4).mean(axis=(3, 5)).reshape(len(rows), -1)
+        elif name != "adult":
             rows = rows.reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4)).reshape(len(rows), -1)
         return LinearBank.inputs(rows)
 
@@ -203,7 +251,25 @@ def _parts(task: _Task, partition: str, clients: int, rng: np.random.Generator) 
     return dirichlet_partition(task.y, clients, float(value), rng, least=10)
 
 
-def _local(bank: LinearBank, task: _Task, part: Indices, epochs: int, rng: np.random.Generator) -> Array:
+class Bank(Protocol):
+    """Models for all candidates, trained side by side; their weights are one array."""
+
+    def start(self) -> Floats:
+        """The weights that every training starts from."""
+        ...
+
+    def train(
+        self, weights: Floats, x: Floats, y: Indices, *, epochs: Sequence[int], batch: int, rng: np.random.Generator
+    ) -> Floats:
+        """The weights after these epochs."""
+        ...
+
+    def accuracy(self, weights: Floats, x: Floats, y: Indices) -> Array:
+        """One accuracy for each candidate."""
+        ...
+
+
+def _local(bank: Bank, task: _Task, part: Indices, epochs: int, rng: np.random.Generator) -> Array:
     """One client's validation accuracies, one per candidate."""
     order = rng.permutation(part)
     held, kept = order[: max(1, len(order) // 5)], order[max(1, len(order) // 5) :]
@@ -211,7 +277,7 @@ def _local(bank: LinearBank, task: _Task, part: Indices, epochs: int, rng: np.ra
     return bank.accuracy(weights, task.x[held], task.y[held])
 
 
-def _federated(bank: LinearBank, task: _Task, parts: Sequence[Indices], rounds: int, rng: np.random.Generator) -> Array:
+def _federated(bank: Bank, task: _Task, parts: Sequence[Indices], rounds: int, rng: np.random.Generator) -> Array:
     """Test accuracy of federated averaging, one per candidate."""
     weights = bank.start()
     records = sum(len(part) for part in parts)
@@ -252,7 +318,19 @@ def hype_scales(*, clients: int = 250, candidates: int = 100, votes: int = 5, de
         "Gaussian. eps if variance: the true epsilon of a reader who takes the list at its word. ring: votes times s,",
         "discrete noise from all clients but one, exact account.",
     )
-    return Table(title, columns, rows, notes)
+    return Table(title, columns, rows, notes, (_scales_verdict(rows),))
+
+
+def _scales_verdict(rows: Sequence[tuple[str | int | float, ...]]) -> Verdict:
+    """The list is of variances only if its square roots reach the budget."""
+    bought = [float(row[4]) / float(row[0]) for row in rows]
+    needed = ", ".join(f"{float(row[3]):.2f}" for row in rows)
+    return verdict(
+        "noise sigma^2 = 103, 46, 24, 12.5, 4.7 for epsilon .1, .25, .5, 1, 3 (V-C)",
+        max(bought) <= 1.01,
+        f"read as variances they cost {min(bought):.1f} to {max(bought):.1f} times the epsilon; the list is of "
+        f"deviations, of which {needed} are needed",
+    )
 
 
 def _renyi_sigma(epsilon: float, delta: float, sensitivity: float) -> float:

@@ -22,7 +22,7 @@ from dptune.federated.local import paper_candidates
 from dptune.reproductions import _hype_baselines as baselines
 from dptune.reproductions import hype
 from dptune.reproductions._hype_linear import LinearBank
-from dptune.reproductions.hypo import cache_folder
+from dptune.reproductions.kept import cache_folder
 from dptune.reproductions.progress import Progress, silent
 from dptune.reproductions.table import Cell, Plot, Table, Verdict, verdict
 

@@ -27,6 +27,7 @@ from dptune.methods import Adaptive, Budget
 from dptune.methods.drive import drive
 from dptune.methods.random_stopping import StoppingPlan
 from dptune.randomness import Randomness
+from dptune.reproductions.kept import cache_folder
 from dptune.reproductions.table import Table
 from dptune.spaces import Candidates, Float, Space
 
@@ -59,11 +60,6 @@ def _workers(count: int) -> ProcessPoolExecutor:
     for name, value in one_thread().items():
         os.environ.setdefault(name, value)
     return ProcessPoolExecutor(count, mp_context=get_context("spawn"))
-
-
-def cache_folder() -> Path:
-    """Where landscapes are kept between calls."""
-    return Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))) / "dptune"
 
 
 def _pooled(x: Any) -> Any:

@@ -21,7 +21,7 @@ from dptune.accounting import Cost, DpSgd, Poisson, compose, disjoint, select, s
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.accounting.renyi import base_curve, disjoint_curve, epsilon_of, stopping_curve, subsampled_curve
 from dptune.reproductions._koskela_trainings import RATE, SHARE, Training, Trainings
-from dptune.reproductions.hypo import cache_folder
+from dptune.reproductions.kept import cache_folder
 from dptune.reproductions.progress import Progress, silent
 from dptune.reproductions.table import Cell, Plot, Table, Verdict, verdict
 
