@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
+from dptune._global_state import plain_torch
+from dptune._validate import real
 from dptune.accounting import Cost, DpSgd
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
@@ -111,9 +113,10 @@ class OpacusTrainer(Generic[DataT, ModelT]):
         return self._engine(params, None), data
 
     def _engine(self, params: Params, batch: float | None) -> Any:
-        clip = None if self.clip is None else float(self.clip(params))
+        clip = None if self.clip is None else real("clip", self.clip(params), 0.0, low_open=True)
         return _adapter().DeclaredEngine(self.declared(params), batch=batch, clip=clip)
 
+    @plain_torch()
     def _fit(self, params: Params, data: DataT, rng: Rng) -> tuple[Fitted[ModelT], Any]:
         """The outcome, and the engine, whose history tells what was done."""
         torch, (engine, records) = _torch(), self._prepared(params, data)

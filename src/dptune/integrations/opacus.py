@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dptune._validate import integer
+from dptune._validate import flag, integer, real, shown
 from dptune.accounting import DpSgd
 from dptune.errors import InvalidInput
 from dptune.integrations._opacus_trainers import OpacusLoaderTrainer, OpacusTrainer, check_history
@@ -70,7 +70,11 @@ def opacus_trainer(
     declared: Callable[[Params], DpSgd] = (lambda params: cost) if isinstance(cost, DpSgd) else cost
     if not callable(declared):
         raise InvalidInput("'cost' must be a DpSgd cost, or a function of the parameters that returns one.")
-    clips: Callable[[Params], float] | None = clip if clip is None or callable(clip) else lambda params: clip
+    norm = clip if clip is None or callable(clip) else real("clip", clip, 0.0, low_open=True)
+    clips: Callable[[Params], float] | None = norm if norm is None or callable(norm) else lambda params: norm
+    if module is not None and not callable(module):
+        raise InvalidInput(f"'module' must be a function of the parameters that makes a module; got {shown(module)}.")
+    flag("exact_steps", exact_steps)
     if records is None:
         return lambda function: OpacusTrainer(function, declared, module, exact_steps, clips)
     count = integer("records", records, 1)
