@@ -32,9 +32,9 @@ def opacus_trainer(
 
     The loader that the engine returns draws at the declared rate, about one over the rate batches in a pass, and ends
     for good after the declared number of steps; gradients are divided by the batch size of the loader that it was
-    given. None of this follows the number of records. Steps of empty batches are taken by the loader itself, so the
-    function must take one step for each batch that it gets. The score must come from public records: nothing of the
-    engine covers it.
+    given. None of this follows the number of records. An empty batch is handed over as one blank record whose gradient
+    adds nothing, so the function gets the declared number of batches whatever the records are, and must take one step
+    for each. The score must come from public records: nothing of the engine covers it.
 
     Args:
         cost: The cost of one run, or a function of the parameters that returns it.
