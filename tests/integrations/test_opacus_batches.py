@@ -115,7 +115,7 @@ class _TimeFirst(torch.nn.Module):  # type: ignore[misc,name-defined] # torch ma
         return self.inner(x[:, :, None].transpose(0, 1)).sum(dim=0)
 
 
-def _preflight(loss: Any, module: Any = None, **options: Any) -> None:
+def _preflight(loss: Any, module: Any = None, *, turned: bool = False, **options: Any) -> None:
     def train(params: Any, given: Any, engine: Any) -> tuple[Any, float]:
         own = torch.nn.Linear(3, 2) if module is None else module()
         wrapped, optimizer, loader = engine.make_private(
@@ -129,7 +129,10 @@ def _preflight(loss: Any, module: Any = None, **options: Any) -> None:
                 optimizer.step()
         return wrapped, 0.0
 
-    opacus_trainer(cost=COST, records=100)(train).preflight({}, _data(16), Randomness.rehearsal(1))
+    data = _data(16)
+    opacus_trainer(cost=COST, records=100)(train).preflight(
+        {}, data.take(np.array([1, 0]) if turned else np.arange(16)), Randomness.rehearsal(1)
+    )
 
 
 def _with_dropout() -> Any:
@@ -150,6 +153,7 @@ def test_a_loss_that_is_what_it_says_passes(mode: str) -> None:
         (_mean, None, {"loss_reduction": "sum"}, "0.5 times as long"),
         (_sum, None, {}, "2 times as long"),
         (_largest, None, {}, "follows the others of its batch"),
+        (_largest, None, {"turned": True}, "follows the others of its batch"),
         (_mean, _TimeFirst, {}, "gradients of 3 records for a batch of 1"),
     ],
 )

@@ -3,7 +3,7 @@
 Clipping bounds what one record adds only if its gradient does not follow the others of its batch. Where the loss is a
 mean and ``loss_reduction`` says a sum, or the other way round, every gradient is scaled by the size of the batch: one
 record more moves those of all others, and the sum by up to two clip norms. A wrong ``batch_first`` takes another
-dimension for that of records. Both show in three batches of chosen records, with the same weights.
+dimension for that of records. Both show in a few batches of chosen records, with the same weights.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from dptune.errors import InvalidInput
 
 __all__ = ["Probe"]
 
-_BATCHES = ([0], [0], [0, 1])
+_BATCHES = ([0], [0], [1], [0, 1])
+_GRADIENTS = sum(map(len, _BATCHES))
 _TOLERANCE = 1e-2  # of a gradient's norm: losses in single precision, summed in another order
 
 
 class Probe:
-    """Hands over one record, the same again, and the same with another one; compares the first one's gradients.
+    """Hands over one record, the same again, another one, and both; compares the gradients of each alone and not.
 
     A function that draws (dropout, augmentation) gives other gradients for the same record: of those only the number
     of gradients is compared.
@@ -59,7 +60,7 @@ class Probe:
         Raises:
             InvalidInput: there is not one gradient for each record, or one record's follows another record.
         """
-        if self._handed is None or len(self._found) >= len(_BATCHES):
+        if self._handed is None or len(self._found) >= _GRADIENTS:
             return
         tensors = [one for part in gradients for one in part if isinstance(one, torch.Tensor)]
         if any(len(one) < len(self._handed) for one in tensors):  # split into smaller ones, to save memory
@@ -71,14 +72,20 @@ class Probe:
                 "clipped are not records. Let the first dimension be that of records, or set 'batch_first' of "
                 "make_private() to what the module does."
             )
-        self._found.append(torch.cat([one[0].detach().reshape(-1).double() for one in tensors]))
-        if len(self._found) == len(_BATCHES):
-            self._compare(*self._found)
+        self._found.extend(
+            torch.cat([one[place].detach().reshape(-1).double() for one in tensors])
+            for place in range(len(self._handed))
+        )
+        if len(self._found) == _GRADIENTS:
+            first, again, second, *both = self._found
+            if float((first - again).norm()) <= 1e-4 * float(first.norm()):  # else the function draws
+                self._compare(first, both[0])
+                self._compare(second, both[1])
 
-    def _compare(self, once: torch.Tensor, again: torch.Tensor, beside: torch.Tensor) -> None:
+    def _compare(self, once: torch.Tensor, beside: torch.Tensor) -> None:
         size = float(once.norm())
-        if not 0.0 < size < float("inf") or float((once - again).norm()) > 1e-4 * size:
-            return  # nothing to see, or the function draws
+        if not 0.0 < size < float("inf"):
+            return  # nothing to see
         if float((once - beside).norm()) > _TOLERANCE * size:
             raise InvalidInput(
                 "One record's gradient follows the others of its batch (beside another record it is "
