@@ -74,13 +74,14 @@ def flag(name: str, value: object) -> bool:
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: what is long is cut.
+    """A value as a message shows it: in one line, and what is long is cut.
 
     Example:
         >>> shown("x" * 100)
         "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."
     """
     text = f"a number of {value.bit_length()} bits" if isinstance(value, int) and abs(value) > 10**40 else repr(value)
+    text = " ".join(text.split()) if "\n" in text else text
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 

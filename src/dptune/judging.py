@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from dptune._global_state import kept
+from dptune._global_state import kept, plain_torch
 from dptune._typing import AnyArray, Indices
 from dptune.data import size, take
 from dptune.errors import InvalidInput
@@ -88,6 +88,7 @@ def judges_each_record_alone(model: object) -> bool:
     return vars(type(model)).get("judges_each_record_alone") is True
 
 
+@plain_torch()
 def correct(
     model: Any,
     data: Any,

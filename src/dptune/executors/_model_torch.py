@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dptune._global_state import plain_torch
 from dptune.errors import InvalidInput
 from dptune.training.torch_models import TemperedSigmoid
 
@@ -39,6 +40,7 @@ class NotDescribed(Exception):
     """A module that the table cannot build again; says which part of it."""
 
 
+@plain_torch()
 def pack_torch(model: Any, factory: Callable[[dict[str, Any]], Any] | None, params: Mapping[str, Any]) -> bytes:
     """A module, or a dictionary of tensors by name, as a safetensors file.
 
@@ -77,6 +79,7 @@ def factory_name(factory: Callable[..., Any]) -> str | None:
     return f"{module}:{name}" if found is factory else None
 
 
+@plain_torch()
 def open_torch(content: bytes, factory: Callable[[dict[str, Any]], Any] | None = None) -> Any:
     """The inverse of :func:`pack_torch`; raises some Exception for anything else, and imports nothing."""
     from safetensors.torch import load  # noqa: PLC0415 - comes with the extra 'torch'

@@ -1,8 +1,9 @@
 """A privacy engine of Opacus whose rate, steps and denominator are the declared ones.
 
 Opacus takes them from the number of records, so that one record more would change the rate, or fail a run. Here the
-sampler draws at the declared rate, gives the declared number of batches and no more, and takes the step of an empty
-batch (noise alone) by itself: whether a batch is empty is nothing that a training function should decide anything by.
+sampler draws at the declared rate and gives the declared number of batches, no more and no fewer: an empty batch is
+handed over as one blank record whose gradient adds nothing, so that what a function counts by batches (a schedule, say)
+does not tell whether a batch was empty, which nobody pays for.
 Where the number of records is declared, the loader is made here, too, and handed to the training function.
 """
 
@@ -14,11 +15,12 @@ from typing import Any
 import numpy as np
 import opacus
 import torch
-from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset, default_collate
 
 from dptune.accounting import DpSgd
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
+from dptune.integrations._opacus_probe import Probe
 from dptune.integrations._opacus_watch import Watch, clean, drop_unusable
 
 __all__ = ["DeclaredEngine", "released"]
@@ -30,9 +32,16 @@ _MODES = ("hooks", "functorch", "ew")
 class _DeclaredBatches(Sampler[list[int]]):
     """Poisson batches: a pass is about one over the rate, and all passes together are the declared steps."""
 
-    def __init__(self, engine: DeclaredEngine, records: int) -> None:
-        self._engine, self._records = engine, records
+    def __init__(self, engine: DeclaredEngine, dataset: Any, collate: Any) -> None:
+        self._engine, self._dataset, self._collate = engine, dataset, collate
+        self._records = len(dataset)
         self.optimizer: Any = None
+        self.probe: Probe | None = None
+        self.blank = False  # whether the batch that was handed over last is an empty one
+
+    def collated(self, records: Any) -> Any:
+        """A batch as the function gets it."""
+        return self._blank_batch() if self.blank else self._collate(records)
 
     def __len__(self) -> int:
         return max(1, round(1 / self._engine.declared.sampling_rate))
@@ -46,12 +55,41 @@ class _DeclaredBatches(Sampler[list[int]]):
                 self._engine.asked_for_more = True
                 return
             self._engine.drawn += 1
+            self.blank = False
+            if self.probe is not None and (tried := self.probe.batch(self._records)) is not None:
+                yield tried
+                continue
             uniform = torch.rand(self._records, dtype=torch.float64, generator=self._engine.generator)
             batch = (uniform < self._engine.declared.sampling_rate).nonzero().reshape(-1).tolist()
-            if batch:
+            if not batch and self._has_blank():
+                self.blank = True
+            if batch or self.blank:
                 yield batch
             else:
                 _step_with_noise_alone(self.optimizer)
+
+    def _has_blank(self) -> bool:
+        """Whether there is anything to tell the form of a record by: the type of the data set, or a first record."""
+        return isinstance(self._dataset, TensorDataset) or self._records > 0
+
+    def _blank_batch(self) -> Any:
+        """A batch of one record that is all zeros."""
+        if isinstance(self._dataset, TensorDataset):
+            parts = tuple(torch.zeros(one.shape[1:], dtype=one.dtype) for one in self._dataset.tensors)
+            return self._collate([parts])
+        return _zeros(self._collate([self._dataset[0]]))
+
+
+def _zeros(batch: Any) -> Any:
+    """The same form, with zeros for all numbers: of a record that was not drawn nothing is handed over."""
+    if isinstance(batch, torch.Tensor):
+        return torch.zeros_like(batch)
+    if isinstance(batch, dict):
+        return {name: _zeros(one) for name, one in batch.items()}
+    if isinstance(batch, list | tuple):
+        parts = [_zeros(one) for one in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    return batch if batch is None else type(batch)()
 
 
 def _step_with_noise_alone(optimizer: Any) -> None:
@@ -73,6 +111,7 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
         self.loader: Any = None  # for the training function, where the adapter makes it
         self.drawn = 0  # batches, by all loaders together
         self.asked_for_more = False  # than the declared steps
+        self.probing = False  # whether records are blank, and batches may be chosen to see what the function does
         self.generator: torch.Generator | None = None  # of noise and coins
         self._watches: list[Watch] = []
         self._denominator = 1.0
@@ -81,8 +120,13 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
         """The loader for the training function: Poisson batches of (x, y), a public number of them in a pass."""
         x = torch.from_numpy(np.ascontiguousarray(data.x, dtype=np.float32))
         tensors = TensorDataset(x, torch.from_numpy(data.y))
-        self.loader = DataLoader(tensors, batch_sampler=_DeclaredBatches(self, len(data)))
+        self.loader = self._loader(tensors, default_collate)
         return self.loader
+
+    def _loader(self, dataset: Any, collate: Any) -> Any:
+        """In this process: workers would draw batches ahead of their steps."""
+        batches = _DeclaredBatches(self, dataset, collate)
+        return DataLoader(dataset, batch_sampler=batches, collate_fn=batches.collated)
 
     def make_private(self, *, data_loader: Any, noise_multiplier: float, **others: Any) -> Any:
         """As Opacus does, with the declared rate and steps; gradients are divided by the given loader's batch size."""
@@ -98,7 +142,9 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
             data_loader=data_loader, noise_multiplier=noise_multiplier, noise_generator=self.generator, **others
         )
         module, optimizer, loader = made[0], made[1], made[-1]
-        loader.batch_sampler.optimizer = optimizer
+        batches = loader.batch_sampler
+        batches.optimizer = optimizer
+        batches.probe = Probe(optimizer) if self.probing and self.declared.steps >= Probe.steps else None
         watch = Watch(module, optimizer)
         self._watches.append(watch)
         count = self.accountant.get_optimizer_hook_fn(sample_rate=self.declared.sampling_rate)
@@ -108,7 +154,7 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
             count(stepping)
 
         optimizer.attach_step_hook(hook)
-        drop_unusable(optimizer)
+        drop_unusable(optimizer, batches)
         return made
 
     @property
@@ -165,11 +211,7 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
         self.dataset = data_loader.dataset
         if data_loader is self.loader:
             return data_loader
-        return DataLoader(
-            data_loader.dataset,
-            batch_sampler=_DeclaredBatches(self, len(data_loader.dataset)),
-            collate_fn=data_loader.collate_fn,  # in this process: workers would draw batches ahead of their steps
-        )
+        return self._loader(data_loader.dataset, data_loader.collate_fn)
 
     def _prepare_optimizer(self, *, expected_batch_size: Any, **others: Any) -> Any:
         return super()._prepare_optimizer(expected_batch_size=self._denominator, **others)

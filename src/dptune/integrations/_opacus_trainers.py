@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
+from dptune._global_state import plain_torch
+from dptune._validate import real
 from dptune.accounting import Cost, DpSgd
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
@@ -88,9 +90,10 @@ class OpacusTrainer(Generic[DataT, ModelT]):
 
         Raises:
             InvalidInput: If the function took fewer steps than declared, which would be paid for and not used, or asked
-                for more, which would be left out; or if it used more noise than declared.
+                for more, which would be left out; if it used more noise than declared; or if one record's gradient
+                follows the others of its batch, as where ``loss_reduction`` is not that of the loss.
         """
-        fitted, engine = self._fit(params, data, rng)
+        fitted, engine = self._fit(params, data, rng, probing=True)
         history, cost = engine.accountant.history, self.declared(params)
         steps, more, declared = sum(count for _, _, count in history), engine.asked_for_more, cost.steps
         most = max(noise for noise, _, _ in history)
@@ -111,12 +114,14 @@ class OpacusTrainer(Generic[DataT, ModelT]):
         return self._engine(params, None), data
 
     def _engine(self, params: Params, batch: float | None) -> Any:
-        clip = None if self.clip is None else float(self.clip(params))
+        clip = None if self.clip is None else real("clip", self.clip(params), 0.0, low_open=True)
         return _adapter().DeclaredEngine(self.declared(params), batch=batch, clip=clip)
 
-    def _fit(self, params: Params, data: DataT, rng: Rng) -> tuple[Fitted[ModelT], Any]:
+    @plain_torch()
+    def _fit(self, params: Params, data: DataT, rng: Rng, probing: bool = False) -> tuple[Fitted[ModelT], Any]:
         """The outcome, and the engine, whose history tells what was done."""
         torch, (engine, records) = _torch(), self._prepared(params, data)
+        engine.probing = probing
         with torch.random.fork_rng(devices=[]):
             own = as_randomness(rng).child("opacus")
             torch.manual_seed(int.from_bytes(own.secret()[:7], "little"))  # weights and masks, which may be known

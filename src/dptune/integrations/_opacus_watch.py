@@ -87,16 +87,23 @@ def _bytes(tensor: Any) -> bytes:
     return bytes(tensor.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy()) if tensor.numel() else b""
 
 
-def drop_unusable(optimizer: Any) -> None:
-    """Let records whose gradient is not finite add nothing, as everywhere in dptune: one would destroy the sum.
+def drop_unusable(optimizer: Any, batches: Any) -> None:
+    """Let records whose gradient is not finite add nothing, as everywhere in dptune: one would destroy the sum. Neither
+    does the blank record that stands for an empty batch.
 
     Args:
         optimizer: a private one; its ``clip_and_accumulate`` is wrapped.
+        batches: knows whether the present batch is an empty one (``blank``), and what tries the function (``probe``).
     """
     inner = optimizer.clip_and_accumulate
 
     def clipped() -> None:
         parts = [p.grad_sample if isinstance(p.grad_sample, list) else [p.grad_sample] for p in optimizer.params]
+        if batches.probe is not None:
+            batches.probe.look(parts)
+        if batches.blank:
+            for one in (one for part in parts for one in part if isinstance(one, torch.Tensor)):
+                one.zero_()
         if all(isinstance(one, torch.Tensor) for part in parts for one in part):
             for together in zip(*parts, strict=True):
                 finite = torch.stack([one.reshape(len(one), -1).isfinite().all(dim=1) for one in together]).all(dim=0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dptune._validate import integer
+from dptune._validate import flag, integer, real, shown
 from dptune.accounting import DpSgd
 from dptune.errors import InvalidInput
 from dptune.integrations._opacus_trainers import OpacusLoaderTrainer, OpacusTrainer, check_history
@@ -32,9 +32,9 @@ def opacus_trainer(
 
     The loader that the engine returns draws at the declared rate, about one over the rate batches in a pass, and ends
     for good after the declared number of steps; gradients are divided by the batch size of the loader that it was
-    given. None of this follows the number of records. Steps of empty batches are taken by the loader itself, so the
-    function must take one step for each batch that it gets. The score must come from public records: nothing of the
-    engine covers it.
+    given. None of this follows the number of records. An empty batch is handed over as one blank record whose gradient
+    adds nothing, so the function gets the declared number of batches whatever the records are, and must take one step
+    for each. The score must come from public records: nothing of the engine covers it.
 
     Args:
         cost: The cost of one run, or a function of the parameters that returns it.
@@ -70,7 +70,11 @@ def opacus_trainer(
     declared: Callable[[Params], DpSgd] = (lambda params: cost) if isinstance(cost, DpSgd) else cost
     if not callable(declared):
         raise InvalidInput("'cost' must be a DpSgd cost, or a function of the parameters that returns one.")
-    clips: Callable[[Params], float] | None = clip if clip is None or callable(clip) else lambda params: clip
+    norm = clip if clip is None or callable(clip) else real("clip", clip, 0.0, low_open=True)
+    clips: Callable[[Params], float] | None = norm if norm is None or callable(norm) else lambda params: norm
+    if module is not None and not callable(module):
+        raise InvalidInput(f"'module' must be a function of the parameters that makes a module; got {shown(module)}.")
+    flag("exact_steps", exact_steps)
     if records is None:
         return lambda function: OpacusTrainer(function, declared, module, exact_steps, clips)
     count = integer("records", records, 1)

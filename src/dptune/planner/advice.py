@@ -131,7 +131,7 @@ def choose(
         True
     """
     records = public_records(trainer) if records is None else integer("records", records, 1)
-    law = runs or Geometric(10)
+    law = Geometric(10) if runs is None else runs
     whole = RandomStopping(space, law, validation=default_validation(trainer, records))
     offers: list[Offer] = []
     refused: BudgetExceeded | None = None

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dptune._global_state import kept
+from dptune._global_state import kept, plain_torch
 from dptune.errors import InvalidInput
 from dptune.executors.models import pack_model
 from dptune.planner.defaults import default_trainer
@@ -94,7 +94,7 @@ def try_network(trainer: DpSgdTrainer, space: Domain, data: object, *, pickle: b
         try:
             trainer.check(params, data)
             if factory is not None:
-                with kept():
+                with plain_torch(), kept():
                     pack_model(factory(dict(params)), pickle=pickle, factory=factory, params=params)
         except Exception as error:  # public: it follows from the function and its parameters
             said = " ".join(str(error).split())

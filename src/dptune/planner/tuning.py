@@ -11,7 +11,6 @@ from dptune.accounting import ADDED_OR_REMOVED, Neighbours, Runs
 from dptune.errors import InvalidInput
 from dptune.methods import Budget
 from dptune.planner.advice import choose
-from dptune.planner.defaults import default_space
 from dptune.planner.incoming import Declared, Incoming, bring_in
 from dptune.planner.kinds import KINDS, with_features
 from dptune.planner.networks import Model, network_space, network_trainer, try_network
@@ -124,6 +123,8 @@ def tune(
     """
     check_new(options.get("out") if resume is None else None)
     budget = Budget(epsilon, delta, neighbours)
+    if explain is not None and not callable(explain):
+        raise InvalidInput(f"'explain' must be a function of texts, such as print, or None; got {explain!r:.60}.")
     if trainer is not None and model is not None:
         raise InvalidInput("Give either a 'model', which DP-SGD trains, or a 'trainer', which has a model of its own.")
     if trainer is not None and space is None:
@@ -134,7 +135,7 @@ def tune(
     brought = with_features(bring_in(data, declared, trainer), features, trainer)
     wanted = named_score(score, shares, brought.data, brought.encoder, public=declared.public)
     own = (trainer, space) if trainer is not None else _default(brought, model, features, epsilon)
-    made, tried = with_score(own[0], wanted), space or own[1] or default_space()
+    made, tried = with_score(own[0], wanted), own[1] if space is None else space
     if model is not None and isinstance(made, DpSgdTrainer):
         try_network(made, tried, brought.data, pickle=bool(options.get("pickle")))
     if resume is not None:

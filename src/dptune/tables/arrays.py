@@ -16,6 +16,7 @@ import numpy as np
 from dptune._memory import room
 from dptune._repairs import hand_over
 from dptune._typing import AnyArray, Indices
+from dptune._validate import shown
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.regression import RegressionDataset
@@ -179,6 +180,8 @@ def array_dataset(
     dense = hand_over(x.toarray()) if is_sparse(x) else x
     if isinstance(classes, int | np.integer):
         return Dataset(dense, y, int(classes), name, public, **rules)
+    if not isinstance(classes, list | tuple | np.ndarray):
+        raise InvalidInput(f"'classes' must be how many there are, or a list of them; got {shown(classes)}.")
     named = Target("y", tuple(plain_text(one) for one in classes), rules.pop("unknown", None))
     known = Places(named.classes, len(named.classes))
     labels: Indices = known.find(y if isinstance(y, np.ndarray) else list(y))

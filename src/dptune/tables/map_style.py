@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from dptune._global_state import kept
+from dptune._global_state import kept, plain_torch
 from dptune._repairs import hand_over
 from dptune._typing import AnyArray, Floats
+from dptune._validate import integer, shown
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.tables.arrays import array_dataset
@@ -31,6 +32,8 @@ from dptune.tables.arrays import array_dataset
 __all__ = ["is_torch_data", "plain_array", "read_map_style", "record_shape"]
 
 Label = int | float | str | None
+
+_MOST_SIDE = 2**31
 
 
 def is_torch_data(source: object) -> bool:
@@ -47,12 +50,13 @@ def record_shape(shape: Any) -> tuple[int, ...]:
     """
     found = getattr(shape, "shape", shape)
     try:
-        sizes = tuple(int(one) for one in (found if isinstance(found, Sequence) else (found,)))
-    except (TypeError, ValueError):
+        sides = found if isinstance(found, Sequence) and not isinstance(found, str | bytes) else (found,)
+        sizes = tuple(integer("shape", one, 1, _MOST_SIDE) for one in sides)
+    except InvalidInput:
         sizes = ()
-    if not sizes or any(one < 1 for one in sizes):
+    if not sizes:
         raise InvalidInput(
-            f"'shape' must be the shape of one record, such as (1, 28, 28), or a public example; got {shape!r:.80}."
+            f"'shape' must be the shape of one record, such as (1, 28, 28), or a public example; got {shown(shape)}."
         )
     return sizes
 
@@ -226,6 +230,7 @@ class _Apart:
 def _apart() -> Iterator[_Apart]:
     """No record is talked about, and none changes the process for the next; Ctrl-C still stops."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(plain_torch())
         apart = _Apart(stack.enter_context(kept()))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")

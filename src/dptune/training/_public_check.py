@@ -57,6 +57,12 @@ def refuse_layers(module: nn.Module) -> None:
                 "in the batch, so clipping one record's gradient would not bound its influence. "
                 "Use GroupNorm or LayerNorm."
             )
+    for name, one in (*module.named_parameters(), *module.named_buffers()):
+        if one.device.type != "cpu":
+            raise InvalidInput(
+                f"'{name}' of the module is on the device {one.device}, not in this machine's memory, where dptune "
+                "trains. Make the module on the CPU: module.to('cpu')."
+            )
     if not any(p.requires_grad for p in module.parameters()):
         raise InvalidInput("The module has no trainable parameters. Set requires_grad on those to train.")
 

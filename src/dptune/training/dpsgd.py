@@ -89,6 +89,11 @@ class Settings:
             )
         _validate.real("learning_rate", self.learning_rate, 0.0, low_open=True)
         _validate.real("batch_size", self.batch_size, 0.0, low_open=True)
+        _validate.flag("secure", self.secure)
+        if not callable(getattr(self.optimizer, "start", None)):
+            raise InvalidInput(f"'optimizer' must be one such as Adam(); got {_validate.shown(self.optimizer)}.")
+        if not callable(getattr(self.schedule, "factor", None)):
+            raise InvalidInput(f"'schedule' must be one such as Constant(); got {_validate.shown(self.schedule)}.")
 
     @classmethod
     def from_batch(cls, batch_size: float, records: int, **others: Any) -> Settings:

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dptune import _validate
+from dptune._global_state import plain_torch
 from dptune._typing import Floats, Indices
 from dptune.accounting import Cost, DpSgd, Gaussian, parallel
 from dptune.data import Dataset
@@ -44,6 +45,14 @@ _ALIASES = {"lr": "learning_rate", "clip": "clip_norm"}
 _FIELDS = {field.name for field in dataclasses.fields(Settings)} - {"secure"}
 _MOST_STACKED = 16
 _SMALL = 2**15  # parameters of models whose steps are so short that a stack may gain something
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "settings": (Settings,),
+    "validation": (Dataset, UnitDataset, type(None)),
+    "holdout": (Holdout, type(None)),
+    "engine": (str,),
+}
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,10 @@ class DpSgdTrainer:
     def __post_init__(self) -> None:
         named_features(self.prepared)
         _validate.integer("threads", self.threads, 1)
+        for name, kind in _TYPES.items():
+            if not isinstance(value := getattr(self, name), kind):
+                wanted = " or ".join(one.__name__ for one in kind if one not in (UnitDataset, type(None)))
+                raise InvalidInput(f"'{name}' must be a {wanted}; got {_validate.shown(value)}.")
         if self.validation is not None and self.holdout is not None:
             raise InvalidInput(
                 "Give either 'validation' (a data set you declare public) or 'holdout' (private records, "
@@ -173,6 +186,7 @@ class DpSgdTrainer:
             return base
         return parallel(base, Gaussian(self.holdout.noise_multiplier))
 
+    @plain_torch()
     def check(self, params: Params, data: object) -> None:
         """Raise if the model cannot be trained on records of this kind; looks at no record, only at their shape.
 
@@ -234,6 +248,7 @@ class DpSgdTrainer:
         """
         return self.fit(params, data, rng, start=parameters_of(start))
 
+    @plain_torch()
     def fit_many(
         self,
         params: Sequence[Params],
@@ -363,6 +378,6 @@ def _make(factory: Callable[[Params], Any], params: Params, key: Randomness) -> 
     """The caller's module; weights that it draws from torch's generator become a function of the run."""
     import torch  # noqa: PLC0415 - optional dependency
 
-    with torch.random.fork_rng(devices=[]):
+    with plain_torch(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(int.from_bytes(key.child("module").secret()[:7], "little"))
         return factory(params)

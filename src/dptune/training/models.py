@@ -62,7 +62,7 @@ class Activation:
     offset: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.kind not in {"relu", "tanh", "tempered_sigmoid"}:
+        if self.kind not in ("relu", "tanh", "tempered_sigmoid"):
             raise InvalidInput(
                 f"'activation' must be 'relu', 'tanh' or 'tempered_sigmoid'; got {self.kind!r}. "
                 "Bring a torch module for anything else."
@@ -74,6 +74,13 @@ class Activation:
 
 def _activation(value: str | Activation) -> Activation:
     return value if isinstance(value, Activation) else Activation(value)
+
+
+def _widths(name: str, given: object) -> tuple[int, ...]:
+    """The widths of dense layers."""
+    if not isinstance(given, tuple | list):
+        raise InvalidInput(f"'{name}' must be the widths of layers, such as (64,); got {given!r:.80}.")
+    return tuple(_validate.integer(name, width, 1) for width in given)
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ class Mlp:
     def __post_init__(self) -> None:
         _validate.integer("features", self.features, 1)
         _validate.integer("classes", self.classes, 2, hint="For two outcomes use two classes.")
-        object.__setattr__(self, "hidden", tuple(_validate.integer("hidden", w, 1) for w in self.hidden))
+        object.__setattr__(self, "hidden", _widths("hidden", self.hidden))
         object.__setattr__(self, "activation", _activation(self.activation))
 
     @property
@@ -219,11 +226,16 @@ class Cnn:
 
     def __post_init__(self) -> None:
         _validate.integer("classes", self.classes, 2)
-        if len(self.image) != 3:
+        if not isinstance(self.image, tuple | list) or len(self.image) != 3:
             raise InvalidInput(f"'image' must be (channels, height, width); got {self.image!r}.")
         object.__setattr__(self, "activation", _activation(self.activation))
         channels, height, width = (_validate.integer("image", side, 1) for side in self.image)
+        object.__setattr__(self, "dense", _widths("dense", self.dense))
+        if not isinstance(self.layers, tuple | list):
+            raise InvalidInput(f"'layers' must be (Conv(...), MaxPool(...), ...); got {self.layers!r:.80}.")
         for layer in self.layers:
+            if not isinstance(layer, Conv | MaxPool | GlobalMean):
+                raise InvalidInput(f"A layer must be Conv, MaxPool or GlobalMean; got {layer!r:.80}.")
             if isinstance(layer, GlobalMean):
                 height = width = 1
                 continue

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dptune._global_state import Globals, kept
+from dptune._global_state import Globals, kept, plain_torch
 from dptune._typing import Array, Floats, Indices
 from dptune.data import flat_rows
 from dptune.errors import InvalidInput
@@ -58,6 +58,7 @@ class TorchEngine:
 
     together = 1
 
+    @plain_torch()
     def __init__(self, module: nn.Module, *, double: bool = False, mode: str = "auto", fresh: bool = False) -> None:
         refuse_layers(module)
         if mode not in {"auto", *MODES}:
@@ -89,6 +90,7 @@ class TorchEngine:
         self._data: Dataset | None = None
         self._x, self._y = torch.empty(0), torch.empty(0)
 
+    @plain_torch()
     def start(self, key: Randomness) -> Floats:
         """Initial parameters as one flat vector."""
         if self._fresh:
@@ -100,6 +102,7 @@ class TorchEngine:
                         reset()
         return np.array(self._flat.numpy())
 
+    @plain_torch()
     def bind(self, data: Dataset) -> None:
         """Take the records that later calls refer to by index; looks at their shape and number of classes alone."""
         data = data.flat if self._fresh else data
@@ -117,6 +120,7 @@ class TorchEngine:
             self._x = torch.from_numpy(np.ascontiguousarray(data.x, dtype=self.dtype))
         self._y = torch.from_numpy(data.y)
 
+    @plain_torch()
     def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
         for row, batch in enumerate(batches):
@@ -128,6 +132,7 @@ class TorchEngine:
             with silence():
                 out[row] = self._total(self._x[index], self._y[index], float(clips[row])).numpy()
 
+    @plain_torch()
     def lattice_sums(
         self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
     ) -> bool:
@@ -153,6 +158,7 @@ class TorchEngine:
                 add_share(steps, gradient.numpy(), clip, lattice)
         return steps
 
+    @plain_torch()
     def logits(self, parameters: Floats, x: Floats) -> Floats:
         """Outputs on the rows of ``x``, one row after the other: the last bits of torch's products depend on how many
         rows there are. A row on which the module raises is NaN."""
@@ -184,6 +190,7 @@ class TorchEngine:
             ) from error
         return outputs
 
+    @plain_torch()
     def release(self, parameters: Floats) -> nn.Module:
         """A copy of the module as it was given, with these parameters, ready to predict.
 

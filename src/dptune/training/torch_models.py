@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from dptune._global_state import plain_torch
 from dptune._typing import Floats
 from dptune.training._bookkeeping import TemperedSigmoid
 from dptune.training.models import Activation, Cnn, Conv, GlobalMean, Mlp
@@ -29,6 +30,7 @@ def _nonlinear(activation: Activation) -> nn.Module:
     return TemperedSigmoid(activation.scale, activation.temperature, activation.offset)
 
 
+@plain_torch()
 def build(model: Mlp | Cnn) -> nn.Sequential:
     """The torch module of a description; it takes flat rows. Its first weights cost the global generator nothing."""
     with torch.random.fork_rng(devices=[]):
