@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dptune.cli import main
+from dptune.cli import compare, main, reproduce
 from dptune.cli._commands import COMMANDS, _loaded
 from dptune.cli._display import clock
+from dptune.cli._output import print_rows
 from dptune.cli.tune import METHODS
 from dptune.methods import known_methods
+from dptune.planner import Compared
+from dptune.reproductions.table import Table, verdict
 
 
 def _all() -> list[tuple[str, ...]]:
@@ -132,8 +137,63 @@ def test_tables_fit_eighty_columns(tmp_path: Path, capsys: pytest.CaptureFixture
         ["ledger", "verify", book],
         ["tune", *rehearsal, *budget, "--out", run],
         ["vault", "show", run, "--reason", "a test"],
+        [
+            "audit",
+            "--game",
+            "worst-case",
+            "--games",
+            "1000",
+            "--base",
+            "gdp:1",
+            "--runs",
+            "geometric:3",
+            "--delta",
+            ".1",
+        ],
+        ["reproduce", "--list"],
     ):
         assert main(command) == 0, command
         shown = capsys.readouterr().out
         wide.extend((command[0], line) for line in shown.splitlines() if len(line) > 80 and line[0] in _TABLE)
     assert not wide
+
+
+def _narrow(shown: str) -> bool:
+    return max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_comparison_fits_and_breaks_no_short_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("naive composition", "threshold, rounds", "adaptive")
+    rows = [Compared(name, 0.6605, 2.9997, 2001.0, 1.26e6, 0.28, 0.526, "any rule") for name in names]
+    rows.append(Compared("vote", None, math.inf, 0.0, None, 0.0, None, "it cannot be brought within the budget"))
+    monkeypatch.setattr(compare, "compare_methods", lambda *given, **told: rows)
+    assert main(["compare", "--epsilon", "3", "--delta", "1e-5"]) == 0
+    shown = capsys.readouterr().out
+    assert _narrow(shown)
+    assert "composition" in shown
+
+
+def test_a_vote_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("cryptography")
+    told = ["--clients", "20", "--candidates", "10", "--votes", "2", "--epsilon", "3", "--seed", "1"]
+    assert main(["vote", *told]) == 0
+    assert _narrow(capsys.readouterr().out)
+
+
+def test_a_reproduced_figure_fits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = ("method", *(f"accuracy of the {n}th rival" for n in range(9)))
+    verdicts = (verdict("a claim of the paper that takes many words to say " * 3, True, "it is so, and so on " * 9),)
+    table = Table("A title " * 20, columns, [("papernot and steinke", *[0.5] * 9)], ("A note. " * 30,), verdicts)
+    made = replace(reproduce.FIGURES["hype-fig2"], run=lambda quick, tell: table)
+    monkeypatch.setitem(reproduce.FIGURES, "hype-fig2", made)
+    assert main(["reproduce", "hype-fig2"]) == 0
+    assert _narrow(capsys.readouterr().out)
+
+
+def test_brackets_in_names_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows("on icu [north]", ["name", "n"], [["ward [bold] :smile:", "1"]])
+    shown = capsys.readouterr().out
+    assert "on icu [north]" in shown
+    assert "ward [bold] :smile:" in shown

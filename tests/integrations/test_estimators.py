@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -137,3 +138,20 @@ def test_the_plain_estimator_predicts_as_diffprivlib_does(name: str, classes: in
         assert type(made) is not type(given)
         assert np.array_equal(made.predict(X), given.predict(X))
         assert np.allclose(made.predict_proba(X), given.predict_proba(X), atol=1e-12)
+
+
+def test_a_forest_is_refused_before_the_charge(tmp_path: Path) -> None:
+    """Its file could not be opened safely, which shows on blank records."""
+    trainer = estimator_trainer(lambda p: RandomForestClassifier(2, max_depth=p["depth"]), cost=dpt.PureDp(0.2))
+    space = dpt.Space(depth=dpt.Int(1, 2))
+    scored = dpt.PrivateValidation.of(0.2, 60, noise=20.0)
+    plan = dpt.RandomStopping(space, dpt.Geometric(2), validation=scored).plan(dpt.Budget(2, 1e-4), trainer)
+    data = dpt.Dataset(np.random.default_rng(0).random((60, 2)), np.arange(60) % 2, classes=2)
+    ledger = dpt.Ledger.create(tmp_path / "h.ledger")
+    ledger.add("icu", 2, 1e-4)
+    with pytest.raises(
+        InvalidInput, match=r"trees and forests cannot be released safely.*pickle=True.*Nothing was charged"
+    ):
+        dpt.run(plan, trainer, data, ledger=ledger, dataset="icu", out=tmp_path / "run", explain=None)
+    assert ledger.charges() == []
+    assert not (tmp_path / "run").exists()

@@ -17,6 +17,8 @@ from dptune.errors import InvalidInput
 
 __all__ = ["check_figure", "number", "print_json", "print_rows", "tell", "to_the_custodian", "wrapped"]
 
+_LONGEST_WHOLE = 12  # characters of a word that a table never breaks
+
 
 def _plain(value: object) -> object:
     """JSON has no infinity: a bound that does not exist is null."""
@@ -47,16 +49,21 @@ def print_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]
     from rich.table import Table  # noqa: PLC0415 - the same
 
     table = Table(title=title, title_justify="left", title_style="bold")
+    cells = [list(row) for row in rows]
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index == 1 else "left", overflow="fold")
-    for row in rows:
+        words = [word for row in cells for word in row[index].split() if len(word) <= _LONGEST_WHOLE]
+        whole = max(map(len, words), default=None)  # shorter words stay whole, longer ones are folded
+        table.add_column(column, justify="right" if index == 1 else "left", overflow="fold", min_width=whole)
+    for row in cells:
         table.add_row(*row)
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)  # names may hold brackets
 
 
 def wrapped(text: str) -> str:
-    """A sentence in lines that fit the terminal."""
-    return textwrap.fill(text, shutil.get_terminal_size().columns, break_long_words=False)
+    """Sentences in lines that fit the terminal; where they had line breaks, those stay."""
+    width = shutil.get_terminal_size().columns
+    lines = [textwrap.fill(one, width, break_long_words=False, break_on_hyphens=False) for one in text.split("\n")]
+    return "\n".join(lines)
 
 
 def check_figure(place: Path | None) -> None:

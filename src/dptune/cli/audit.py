@@ -16,7 +16,7 @@ from dptune.audit.games import NAMES, TRAINED
 from dptune.audit.report import figure as draw
 from dptune.audit.report import rows, trade_off
 from dptune.cli._expressions import parse_base
-from dptune.cli._output import print_json, print_rows
+from dptune.cli._output import print_json, print_rows, wrapped
 from dptune.errors import InvalidInput
 
 __all__ = ["audit"]
@@ -127,7 +127,7 @@ def _walk(draws: int, seed: int, as_json: bool) -> None:
     ]
     print_rows("One record put in or taken out", ["way", "cases", "refused", "moved, of what is paid"], rows)
     for case, one in found.findings:
-        print(f"BROKEN {case.way}: {one} ({case.name})")
+        print(wrapped(f"BROKEN {case.way}: {one} ({case.name})"))
     print("One record moves MORE than it pays." if found.broken else "No record moves more than it pays.")
 
 

@@ -13,7 +13,7 @@ from dptune.accounting import DpSgd
 from dptune.accounting.runs import parse_runs
 from dptune.cli._display import clock
 from dptune.cli._figure import write_figure
-from dptune.cli._output import check_figure, number, print_json, print_rows
+from dptune.cli._output import check_figure, number, print_json, print_rows, wrapped
 from dptune.errors import InvalidInput
 from dptune.methods import Budget
 from dptune.planner import Compared
@@ -23,6 +23,12 @@ from dptune.report.svg import Picture
 from dptune.spaces import Candidates
 
 __all__ = ["compare"]
+
+_EXPLAINED = (
+    "trainings: their expected number, on parts of the data where the method says so; gradients: their expected "
+    "number.\nmodel: the chance holds if utilities are uniform on (0, 1) and a client's score deviates by 0.2 "
+    "(400 simulated spaces).\nHow well a configuration does also depends on the noise: less is better."
+)
 
 
 @dataclass(frozen=True)
@@ -86,11 +92,7 @@ def compare(
     title = f"At ({epsilon:g}, {delta:g}): DP-SGD rate {rate:g}, {steps} steps, {candidates} candidates, {runs} runs"
     columns = ["method", "noise", "epsilon", "trainings", "gradients", "top 5 %", "note"]
     print_rows(title, columns, [_cells(row) for row in rows])
-    print(
-        "trainings: their expected number, on parts of the data where the method says so; gradients: their expected "
-        "number.\nmodel: the chance holds if utilities are uniform on (0, 1) and a client's score deviates by 0.2 "
-        "(400 simulated spaces).\nHow well a configuration does also depends on the noise: less is better."
-    )
+    print(wrapped(_EXPLAINED))
 
 
 def _picture(rows: Sequence[Compared], epsilon: float, delta: float) -> Picture:

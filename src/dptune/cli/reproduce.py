@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dptune.cli._output import print_json
+from dptune.cli._output import print_json, print_rows, wrapped
 from dptune.errors import InvalidInput
 from dptune.reproductions.catalogue import EXPERIMENTS, Experiment
 
@@ -69,10 +69,13 @@ def _processor() -> float:
 
 
 def _print(one: Experiment, table: Table, quick: bool, taken: tuple[float, float]) -> None:
-    print(f"{one.paper}: {one.what}" + (" (quick version)" if quick else ""))
-    print(table)
+    print(wrapped(f"{one.paper}: {one.what}" + (" (quick version)" if quick else "")))
+    cells = [[f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row] for row in table.rows]
+    print_rows(table.title, table.columns, cells)
+    for line in (*table.notes, *map(str, table.verdicts)):
+        print(wrapped(line))
     if one.missing:
-        print(f"Not in it: {one.missing}.")
+        print(wrapped(f"Not in it: {one.missing}."))
     print(f"{taken[0]:.0f} s, {taken[1]:.0f} s of processor time.", flush=True)
 
 
@@ -112,7 +115,9 @@ def _list(as_json: bool) -> None:
         ]  # fmt: skip
         print_json({"experiments": every})
         return
+    rows = []
     for one in EXPERIMENTS.values():
         needs = f" [needs {one.needs}]" if one.needs else ""
-        part = f" ({one.missing})" if one.run is not None and one.missing else ""
-        print(f"{one.name:22s} {one.paper:21s} {one.what}{needs}\n{'':22s} {one.state}{part}")
+        left = f" ({one.missing})" if one.missing else ""
+        rows.append([one.name, "no" if one.run is None else "yes", f"{one.paper}: {one.what}{needs}{left}"])
+    print_rows("experiments", ["name", "ready", "what it is, what it needs, what is missing"], rows)

@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from dptune.cli._output import wrapped
+
 __all__ = ["vote"]
 
 
@@ -72,6 +74,6 @@ def vote(
     print(f"chosen       candidate {result.chosen} ({'good' if result.chosen < good else 'not good'})")
     print(f"cost         {result.cpu_seconds:.2f} s of CPU in all")
     print(f"traffic      {result.bytes_up:,.0f} bytes up, {result.bytes_down:,.0f} down, per client")
-    print(result.statement)
+    print(wrapped(str(result.statement)))
     if out is not None:
         print(f"statement    {out / 'statement.html'}")
