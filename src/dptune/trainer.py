@@ -29,6 +29,7 @@ __all__ = [
     "DeclaresHoldout",
     "DeclaresRecords",
     "DeclaresScore",
+    "DeclaresTraining",
     "DeclaresTransfer",
     "DeclaresValidation",
     "Fitted",
@@ -326,6 +327,15 @@ class DeclaresBatch(Protocol):
     @property
     def declared_batch(self) -> float:
         """The constant for training on all records."""
+
+
+@runtime_checkable
+class DeclaresTraining(Protocol):
+    """A trainer that says in words how it trains; statements quote it."""
+
+    @property
+    def declared_training(self) -> str:
+        """One line that follows from public settings alone."""
 
 
 @runtime_checkable

@@ -27,6 +27,7 @@ from dptune.errors import InvalidInput
 from dptune.methods import execute, registry
 from dptune.training import (
     Dataset,
+    Quantile,
     Settings,
     _bookkeeping,
     engine_for,
@@ -45,6 +46,7 @@ FAST = {
     "judging": 60,
     "records": 60,
     "units": 20,
+    "clipping rules": 30,
 }
 
 
@@ -92,10 +94,10 @@ def test_all_engines_are_dealt() -> None:
 
 def test_all_settings_of_a_run_are_dealt() -> None:
     """A new setting, such as another clipping rule, must be walked over: deal it where the loop's settings are."""
-    walked = {"sampling_rate", "steps", "optimizer", "schedule", "secure"}
+    walked = {"sampling_rate", "steps", "optimizer", "schedule", "secure", "clipping"}
     constant = {"noise_multiplier", "clip_norm", "learning_rate", "batch_size"}  # clip norms: dealt for sums
     assert set(Settings.__dataclass_fields__) == walked | constant
-    assert {"Sgd", "Momentum", "Adam"} <= set(supported.OPTIMIZERS)
+    assert {"Sgd", "Momentum", "Adam", "AdamBC"} <= set(supported.OPTIMIZERS)
     assert {"Constant", "Cosine", "Decay"} <= set(supported.SCHEDULES)
 
 
@@ -234,10 +236,21 @@ def test_a_mask_for_every_position_is_caught(mutated: Any, monkeypatch: pytest.M
 
 def test_rows_that_are_clipped_one_by_one_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A unit of several rows then adds as many clip norms."""
-    monkeypatch.setattr(unit_sums, "_ROW", 1.0)
+    monkeypatch.setattr(unit_sums, "ROW", 1.0)
     monkeypatch.setattr(unit_sums, "_clipped", lambda gradients, clip: gradients)
     found = _found("units", 100, "sums fast")
     assert "sum, in clip norms" in str(found.findings[0][1])
+
+
+@pytest.mark.parametrize("wrong", ["kept", "counted"])
+def test_a_count_beside_the_gradient_that_nobody_paid_for_is_caught(
+    wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradient and count must share the clip norm: a whole one for either is too much for both."""
+    monkeypatch.setattr(Quantile, wrong, property(lambda rule: 1.0))
+    for way in ("clipping rules", "loop"):
+        found = _found(way, 100, "clipping quantile")
+        assert "clip norms" in str(found.findings[0][1])
 
 
 def test_a_mask_for_every_position_loses_the_game_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,25 @@ def test_a_job_from_a_file(job: Path, ledger: Ledger, tmp_path: Path, capsys: py
     assert "Renyi" in capsys.readouterr().out
 
 
+def test_a_job_names_its_clipping_and_its_optimiser(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refused before the charge if there is none of that name; named by the statement if there is."""
+    written = job.read_text()
+    job.write_text(written.replace("[space]", 'clipping = "rough"\n[space]'))
+    assert main(["tune", str(job), "--out", str(tmp_path / "no")]) == 2
+    assert "'clipping' must be one of flat, automatic, quantile" in capsys.readouterr().err
+    job.write_text(written.replace("[space]", 'clipping = "automatic"\noptimizer = "adambc"\n[space]'))
+    out = tmp_path / "run"
+    _json(capsys, "tune", str(job), "--out", str(out))
+    release = json.loads((out / "release" / "release.json").read_text())
+    assert "automatic clipping" in release["training"]
+    assert "AdamBC(" in release["training"]
+    assert "automatic clipping" in (out / "release" / "statement.md").read_text()
+    status = _json(capsys, "ledger", "show", str(ledger.path))
+    assert status["datasets"][0]["charges"] == 1
+
+
 METHODS = {
     "random-stopping": 'runs = "geometric:2"',
     "adaptive": 'runs = "geometric:2"\ndensity = [0.8, 1.5]',

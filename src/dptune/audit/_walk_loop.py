@@ -17,13 +17,27 @@ import numpy as np
 
 from dptune._typing import Floats, Indices
 from dptune.audit._walk_sums import engine, public_rows
-from dptune.audit.supported import CLASSES, COMPANIES, ENGINES, MODELS, OPTIMIZERS, POSITIONS, SCHEDULES, Worlds, worlds
+from dptune.audit.supported import (
+    CLASSES,
+    CLIP_RULES,
+    COMPANIES,
+    ENGINES,
+    MODELS,
+    OPTIMIZERS,
+    POSITIONS,
+    SCHEDULES,
+    Worlds,
+    worlds,
+)
 from dptune.audit.walk import Case, Deck, Movement, Unsupported
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.scores import Auc, Balanced, Score
 from dptune.training import Dataset, DpSgdTrainer, Holdout, Settings, descend
+from dptune.training.clipping import Flat
 from dptune.training.dpsgd import SumsOnLattice
+from dptune.training.optimizers import KnowsNoise
+from dptune.training.ruled_sums import RuledSums
 from dptune.training.trained_model import Trained
 
 __all__ = ["case", "trainer_case"]
@@ -77,12 +91,22 @@ class Shadow:
         return True
 
 
+class RuledShadow(Shadow):
+    """The same beside engines whose shares follow a clipping rule: the sums are joint, tail included."""
+
+    def __init__(self, make: Any, without: Dataset, place: int, promised: float) -> None:
+        super().__init__(make, without, place, promised)
+        self.rule, self.dressed = self._own.rule, self._own.dressed
+
+
 class Replay(Shadow):
     """Gives the sums that a shadow saw, whatever the records."""
 
     def __init__(self, make: Any, without: Dataset, sums: Sequence[Floats]) -> None:
         super().__init__(make, without, 0, 1.0)
         self._left = list(sums)
+        if isinstance(self._own, RuledSums):
+            self.rule, self.dressed = self._own.rule, self._own.dressed
 
     def bind(self, data: Dataset) -> None:
         del data
@@ -98,6 +122,9 @@ class Replay(Shadow):
 
 
 def _settings(deck: Deck) -> Settings:
+    rule, optimizer = deck.deal("clipping", CLIP_RULES), deck.deal("optimizer", OPTIMIZERS)()
+    if rule.tails and isinstance(optimizer, KnowsNoise):  # refused together
+        rule = Flat()
     return Settings(
         sampling_rate=deck.deal("rate", _RATES),
         noise_multiplier=1.0,
@@ -105,9 +132,10 @@ def _settings(deck: Deck) -> Settings:
         clip_norm=0.7,
         learning_rate=0.3,
         batch_size=4.0,
-        optimizer=deck.deal("optimizer", OPTIMIZERS)(),
+        optimizer=optimizer,
         schedule=deck.deal("schedule", SCHEDULES)(),
         secure=deck.deal("noise", _SECURE),
+        clipping=rule,
     )
 
 
@@ -117,12 +145,14 @@ def _look(make: Any, given: Worlds, settings: Settings) -> Sequence[Movement]:
         descend(make(), public_rows(given.having.x.shape[1], given.having.classes), [settings], [key])
     except InvalidInput as error:
         raise Unsupported(str(error)) from None
-    shadow = Shadow(make, given.without, given.place, settings.clip_norm)
+    ruled = not isinstance(settings.rule, Flat)
+    made = (lambda: RuledSums(make(), settings.rule)) if ruled else make
+    shadow = (RuledShadow if ruled else Shadow)(made, given.without, given.place, settings.clip_norm)
     try:
         (model,) = descend(shadow, given.having, [settings], [key])
     except Exception as error:  # whatever a loop ends with
         return [Movement(f"failure on records ({type(error).__name__}: {error})", 1.0, 0.0)]
-    (again,) = descend(Replay(make, given.without, shadow.sums), given.without, [settings], [key])
+    (again,) = descend(Replay(made, given.without, shadow.sums), given.without, [settings], [key])
     same = np.array_equal(model, again, equal_nan=True)
     return [
         Movement("sum of a step, in clip norms", shadow.moved, 1.0),
@@ -137,7 +167,7 @@ def case(deck: Deck) -> Case:
     settings = _settings(deck)
     company = deck.deal("company", COMPANIES)(deck.rng, model.features)
     given = worlds(company, model.classes, deck.deal("position", POSITIONS)(len(company.y)))
-    make = functools.partial(engine, model, name, settings.secure)
+    make = functools.partial(engine, model, name, settings.double)
     return Case("loop", deck.describe(), functools.partial(_look, make, given, settings))
 
 

@@ -18,12 +18,14 @@ from dptune._typing import AnyArray, Floats, Indices
 from dptune.regression import RegressionDataset
 from dptune.training import optimizers
 from dptune.training.benchmark_data import Dataset
+from dptune.training.clipping import CLIPPINGS, Automatic, Clipping, Quantile
 from dptune.training.dpsgd import CLIP_NORMS
 from dptune.training.models import Activation, Cnn, Conv, GlobalMean, MaxPool, Mlp, Regression, dp_hypo_cnn
 
 __all__ = [
     "CLASSES",
     "CLIPS",
+    "CLIP_RULES",
     "COMPANIES",
     "ENGINES",
     "MODELS",
@@ -45,6 +47,12 @@ ENGINES = MappingProxyType({name: name for name in ("auto", "numpy", "torch", "f
 
 CLIPS = MappingProxyType({f"{clip:g}": clip for clip in (CLIP_NORMS[0], 1e-4, 0.5, 1.0, 1e4, CLIP_NORMS[1])})
 """From the smallest clip norm that a run may have to the largest."""
+
+CLIP_RULES: MappingProxyType[str, Clipping] = MappingProxyType(
+    {name: rule() for name, rule in CLIPPINGS.items()}
+    | {"automatic, no stability": Automatic(0.0), "quantile, a large share": Quantile(0.9, 0.5, 0.4)}
+)
+"""Every rule as it is without arguments, and those with figures at their ends."""
 
 CLASSES = MappingProxyType({"2": 2, "3": 3})
 

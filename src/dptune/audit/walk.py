@@ -90,7 +90,14 @@ _TORCH = ("modules", "random modules", "trainer")
 
 def ways() -> dict[str, Way]:
     """Everything that is walked over, in the one place where it is registered."""
-    from dptune.audit import _walk_judging, _walk_loop, _walk_records, _walk_sums, _walk_units  # noqa: PLC0415 - loads engines
+    from dptune.audit import (  # noqa: PLC0415 - loads engines
+        _walk_clipping,
+        _walk_judging,
+        _walk_loop,
+        _walk_records,
+        _walk_sums,
+        _walk_units,
+    )
 
     known: dict[str, Way] = {
         "sums": _walk_sums.case,
@@ -101,6 +108,7 @@ def ways() -> dict[str, Way]:
         "judging": _walk_judging.case,
         "records": _walk_records.case,
         "units": _walk_units.case,
+        "clipping rules": _walk_clipping.case,
     }
     if importlib.util.find_spec("torch") is None:  # an extra: no modules without it
         return {name: way for name, way in known.items() if name not in _TORCH}

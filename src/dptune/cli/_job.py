@@ -73,6 +73,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "batch_size",
         "steps",
         "clip_norm",
+        "clipping",
         "learning_rate",
         "schedule",
         "trainer",

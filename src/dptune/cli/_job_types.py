@@ -93,6 +93,7 @@ TYPES: dict[str, dict[str, tuple[str, _Test]]] = {
         "batch_size": _A_NUMBER,
         "steps": _A_WHOLE,
         "clip_norm": _A_NUMBER,
+        "clipping": _A_TEXT,
         "learning_rate": _A_NUMBER,
         "trainer": ("a text in quotes, 'module:name'", _text),
     },

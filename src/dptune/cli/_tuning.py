@@ -30,14 +30,28 @@ from dptune.regression import range_of
 from dptune.spaces import Choice, Float, Int, Space
 from dptune.tables import Encoder
 from dptune.trainer import DeclaresCost, DeclaresScore, Trainer, check_trainer
-from dptune.training import Adam, Constant, Cosine, Dataset, DpSgdTrainer, Mlp, Momentum, Regression, Settings, Sgd
+from dptune.training import (
+    Adam,
+    AdamBC,
+    Constant,
+    Cosine,
+    Dataset,
+    Decay,
+    DpSgdTrainer,
+    Mlp,
+    Momentum,
+    Regression,
+    Settings,
+    Sgd,
+)
+from dptune.training.clipping import named_clipping
 from dptune.units import UnitDataset
 
 __all__ = ["AUTO", "find_method", "make_plan", "make_space", "make_trainer"]
 
 AUTO = "auto"
-_OPTIMIZERS = {"sgd": Sgd, "momentum": Momentum, "adam": Adam}
-_SCHEDULES = {"constant": Constant, "cosine": Cosine}
+_OPTIMIZERS = {"sgd": Sgd, "momentum": Momentum, "adam": Adam, "adambc": AdamBC}
+_SCHEDULES = {"constant": Constant, "cosine": Cosine, "decay": Decay}
 
 
 def make_trainer(
@@ -82,6 +96,7 @@ def _trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, obj
         learning_rate=job.get("model", "learning_rate", 1.0),
         optimizer=_OPTIMIZERS[optimizer](),
         schedule=_SCHEDULES[_named("schedule", job.get("model", "schedule", "constant"), _SCHEDULES)](),
+        clipping=named_clipping(job.get("model", "clipping", "flat")),
     )
     activation = job.get("model", "activation", "tanh")
     if ends is not None:

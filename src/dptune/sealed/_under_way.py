@@ -250,6 +250,7 @@ class UnderWay:
             units=self._units,
             attackers=_attackers(plan),
             spent=self._spent(receipt),
+            training=terms.training,
         )
 
     def _spent(self, receipt: Receipt | None) -> float | None:

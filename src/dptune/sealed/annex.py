@@ -74,6 +74,7 @@ def figures(facts: Facts) -> tuple[Row, ...]:
         Row("Method", plan.method),
         Row("Theorem", plan.theorem),
         Row("Noise multiplier of a training", noise),
+        *_training(facts),
         Row("Randomness", RANDOMNESS[facts.mode]),
         *_ledger_rows(facts),
         Row("Public time of release", _time_of_release(facts)),
@@ -92,6 +93,14 @@ def _predicts(facts: Facts) -> tuple[Row, ...]:
         low, high = target["range"]
         return (Row("Predicts", f"the number {name}, within its declared range [{low:g}, {high:g}]"),)
     return (Row("Predicts", f"the class {name}, one of {len(target['classes'])} declared ones"),)
+
+
+def _training(facts: Facts) -> tuple[Row, ...]:
+    """How the trainer says that it trains: one line, as it reads."""
+    if facts.training is None:
+        return ()
+    told = "".join(one if one.isprintable() else " " for one in facts.training)[:500]
+    return (Row("Training, where published settings say nothing else", told),)
 
 
 def _guarantee(facts: Facts) -> str:

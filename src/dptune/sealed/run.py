@@ -41,7 +41,7 @@ from dptune.sealed.release import (
 )
 from dptune.sealed.vault import Vault
 from dptune.tables import Encoder
-from dptune.trainer import DeclaresGenerator, Trainer
+from dptune.trainer import DeclaresGenerator, DeclaresTraining, Trainer
 
 __all__ = ["resume", "run"]
 
@@ -152,6 +152,7 @@ def run(
             pickle=pickle,
             units=None if units is None else asdict(units),
             opening=opening,
+            training=trainer.declared_training if isinstance(trainer, DeclaresTraining) else None,
         )
         noted = _first_notes(terms, trainer, notes, noticed) | {"records": mark_of(data, randomness)}
         vault = Vault.create(path / "vault", noted, randomness)

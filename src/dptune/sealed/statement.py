@@ -68,6 +68,7 @@ class Facts:
     units: DeclaredUnits | None = None  # what a record is, where it is a unit of several rows
     attackers: Attackers | None = None  # what anybody can learn; None without a guarantee
     spent: float | None = None  # an epsilon that covers every charge to the data set up to this one
+    training: str | None = None  # how the trainer says that it trains
 
     @property
     def neighbours(self) -> Neighbours:
@@ -115,6 +116,7 @@ class Facts:
             **measured,
             **({} if self.encoder is None else {"encoder": self.encoder, "predicts": self.target}),
             **({} if self.units is None else {"unit_rows": self.units.unit_rows, "unit_column": self.units.column}),
+            **({} if self.training is None else {"training": self.training}),
             "params": self.params,
             "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
             "delta": self.plan.budget.delta,

@@ -16,6 +16,7 @@ from dptune.trainer import (
     DeclaresBatch,
     DeclaresGenerator,
     DeclaresRecords,
+    DeclaresTraining,
     DeclaresTransfer,
     Params,
     SupportsCheck,
@@ -113,6 +114,8 @@ def _facts(trainer: object) -> dict[str, object]:
         facts["batch"] = trainer.declared_batch
     if isinstance(trainer, DeclaresTransfer):
         facts["transfer"] = trainer.transfer_rule
+    if isinstance(trainer, DeclaresTraining):
+        facts["training"] = trainer.declared_training
     if isinstance(trainer, DeclaresGenerator):
         facts["generator"] = trainer.noise_generator
     return facts

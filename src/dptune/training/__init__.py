@@ -5,19 +5,22 @@ Training knows nothing of ledgers or selection; a trainer declares its cost and 
 
 from dptune.trainer import Fitted, Trainer, fit_many, trainer
 from dptune.training.benchmark_data import Dataset, Split, load
+from dptune.training.clipping import Automatic, Flat, Quantile
 from dptune.training.dpsgd import Settings, descend
 from dptune.training.dpsgd_trainer import DpSgdTrainer
 from dptune.training.engines import engine_for
 from dptune.training.features import oriented_gradients
 from dptune.training.holdout import Holdout
 from dptune.training.models import Activation, Cnn, Mlp, Regression, linear, softmax
-from dptune.training.optimizers import Adam, Constant, Cosine, Decay, Momentum, Sgd
+from dptune.training.optimizers import Adam, AdamBC, Constant, Cosine, Decay, Momentum, Sgd
 from dptune.training.trained_model import TrainedModel
 from dptune.training.trained_regression import TrainedRegression
 
 __all__ = [
     "Activation",
     "Adam",
+    "AdamBC",
+    "Automatic",
     "Cnn",
     "Constant",
     "Cosine",
@@ -25,9 +28,11 @@ __all__ = [
     "Decay",
     "DpSgdTrainer",
     "Fitted",
+    "Flat",
     "Holdout",
     "Mlp",
     "Momentum",
+    "Quantile",
     "Regression",
     "Settings",
     "Sgd",

@@ -20,8 +20,10 @@ from dptune.randomness import Randomness
 from dptune.training._engine import CLIP_NORMS, Engine, ReleasesModules, SumsOnLattice
 from dptune.training._layers import on_lines
 from dptune.training.benchmark_data import Dataset
+from dptune.training.clipping import Clipping, Flat, Quantile, named_clipping
 from dptune.training.noise import FastNoise, Noise, NoiseStack, SecureNoise
-from dptune.training.optimizers import Constant, Optimizer, Schedule, Sgd
+from dptune.training.optimizers import Constant, KnowsNoise, Optimizer, Schedule, Sgd, Update
+from dptune.training.ruled_sums import Following, FollowsRule, RuledSums
 from dptune.training.sampling import PoissonSampler
 from dptune.training.unit_sums import UnitSums
 from dptune.units import UnitDataset
@@ -52,6 +54,9 @@ class Settings:
         optimizer: What is done with the noised gradients.
         schedule: A public factor on the learning rate.
         secure: Whether sums are exact and noise is drawn on a lattice from a cryptographic stream.
+        clipping: How gradients become shares that are no longer than ``clip_norm``: "flat", "automatic", "quantile", or
+            a rule with figures of your own (:mod:`dptune.training.clipping`). All cost the same; any but "flat"
+            computes in double precision.
 
     Raises:
         InvalidInput: If a figure is out of range.
@@ -74,8 +79,10 @@ class Settings:
     optimizer: Optimizer = field(default_factory=Sgd)
     schedule: Schedule = field(default_factory=Constant)
     secure: bool = False
+    clipping: Clipping | str = field(default_factory=Flat)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "clipping", named_clipping(self.clipping))
         _validate.real("sampling_rate", self.sampling_rate, 0.0, 1.0, low_open=True)
         _validate.real("noise_multiplier", self.noise_multiplier, 0.0)
         _validate.integer("steps", self.steps, 1)
@@ -94,6 +101,21 @@ class Settings:
             raise InvalidInput(f"'optimizer' must be one such as Adam(); got {_validate.shown(self.optimizer)}.")
         if not callable(getattr(self.schedule, "factor", None)):
             raise InvalidInput(f"'schedule' must be one such as Constant(); got {_validate.shown(self.schedule)}.")
+        if isinstance(self.clipping, Quantile) and isinstance(self.optimizer, KnowsNoise):
+            raise InvalidInput(
+                f"{type(self.optimizer).__name__} must know the size of the noise, which quantile clipping changes at "
+                "every step. Use Adam, or clipping='automatic'."
+            )
+
+    @property
+    def rule(self) -> Clipping:
+        """The clipping rule."""
+        return named_clipping(self.clipping)
+
+    @property
+    def double(self) -> bool:
+        """Whether gradients must be computed in double precision."""
+        return self.secure or not isinstance(self.rule, Flat)
 
     @classmethod
     def from_batch(cls, batch_size: float, records: int, **others: Any) -> Settings:
@@ -162,16 +184,28 @@ def descend(
         raise InvalidInput(
             f"Every candidate needs its own part of the records, if 'parts' are given; got {len(parts)}."
         )
-    engine = _bound(engine, data)
-    starts = [engine.start(key) for key in keys] if start is None else [np.array(s) for s in start]
+    dimension, engine = engine.dimension, _bound(engine, data, settings[0].rule)
+    if start is None:
+        starts = [engine.start(key) for key in keys]
+    else:
+        starts = [engine.dressed(s) if isinstance(engine, FollowsRule) else np.array(s) for s in start]
     own = [None] * len(keys) if parts is None else parts
     runs = [_Run(*one) for one in zip(settings, keys, starts, own, strict=True)]
     groups = [runs[i : i + engine.together] for i in range(0, len(runs), engine.together)]
-    return [flat for group in groups for flat in _descend(engine, len(data), group)]
+    return [flat[:dimension] for group in groups for flat in _descend(engine, len(data), group)]
 
 
-def _bound(engine: Engine, data: Dataset | UnitDataset) -> Engine:
-    """An engine whose records are those of the data, be they rows or units of several rows."""
+def _bound(engine: Engine, data: Dataset | UnitDataset, rule: Clipping) -> Engine:
+    """An engine whose records are those of the data, be they rows or units of several rows, clipped by a rule."""
+    if isinstance(engine, FollowsRule):
+        if engine.rule != rule:
+            raise InvalidInput(f"The engine clips by {engine.rule!r} but the settings say {rule!r}. Use one rule.")
+        engine.bind(data)  # type: ignore[arg-type]  # one that follows a rule takes units too
+        return engine
+    if not isinstance(rule, Flat):
+        by_rule = RuledSums(engine, rule)
+        by_rule.bind(data)
+        return by_rule
     if isinstance(data, UnitDataset):
         by_unit = UnitSums(engine)
         by_unit.bind(data)
@@ -213,7 +247,7 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
         raise InvalidInput("The noise lattice is wider than the clip norm. Lower 'noise_multiplier' or use fast noise.")
     lattices = [SecureNoise.lattice(scale) for scale in scales]
     rates = np.array([[s.learning_rate] for s in settings])
-    update = first.optimizer.start(parameters)
+    update = _update(settings, scales, parameters)
     gradient = on_lines(parameters.shape, engine.dtype)
     exact = engine.lattice_sums if first.secure and isinstance(engine, SumsOnLattice) else None
     stack = NoiseStack(noises, scales, [1.0 / s.batch_size for s in settings])
@@ -231,6 +265,17 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
     return list(parameters)
 
 
+def _update(settings: Sequence[Settings], scales: Sequence[float], parameters: Floats) -> Update:
+    """What is done with noised averages: the optimiser's rule, and the clip norm's where it follows a quantile."""
+    optimizer, rule = settings[0].optimizer, settings[0].rule
+    if isinstance(rule, Quantile):
+        optimizer = Following(optimizer, rule, tuple(s.clip_norm for s in settings))
+    if isinstance(optimizer, KnowsNoise):
+        deviations = [[scale / s.batch_size] for scale, s in zip(scales, settings, strict=True)]
+        return optimizer.start_knowing(parameters, np.array(deviations, parameters.dtype))
+    return optimizer.start(parameters)
+
+
 def _check(
     engine: Engine, settings: Sequence[Settings], keys: Sequence[Randomness], start: Sequence[Floats] | None
 ) -> None:
@@ -238,13 +283,17 @@ def _check(
         raise InvalidInput(f"Every candidate needs its own key; got {len(settings)} settings and {len(keys)} keys.")
     if len({key.secret() for key in keys}) != len(keys):
         raise InvalidInput("Two candidates share a run key, so their noise would not be independent. Use fresh keys.")
-    shared = [(s.steps, s.optimizer, s.schedule, s.secure) for s in settings]
+    shared = [(s.steps, s.optimizer, s.schedule, s.secure, s.clipping) for s in settings]
     if any(other != shared[0] for other in shared):
-        raise InvalidInput("Stacked candidates must share steps, optimizer, schedule and secure. Train them apart.")
+        raise InvalidInput(
+            "Stacked candidates must share steps, optimizer, schedule, secure and clipping. Train them apart."
+        )
     if any(s.secure and 0.0 < s.noise_multiplier < _LEAST_SECURE for s in settings):
         raise InvalidInput(f"Secure noise needs a 'noise_multiplier' of at least {_LEAST_SECURE:g} (or none at all).")
     if any(s.secure for s in settings) and engine.dtype is not np.float64:
         raise InvalidInput("Secure noise needs an engine in double precision. Build it with double=True.")
+    if settings[0].double and engine.dtype is not np.float64:
+        raise InvalidInput("This clipping rule needs an engine in double precision. Build it with double=True.")
     for vector in start or ():
         if vector.shape != (engine.dimension,):
             raise InvalidInput(f"A warm start needs {engine.dimension} parameters; got {vector.shape}.")

@@ -158,6 +158,12 @@ class DpSgdTrainer:
         return self.settings.batch_size
 
     @property
+    def declared_training(self) -> str:
+        """How a run trains where its parameters say nothing else: for statements."""
+        one = self.settings
+        return f"DP-SGD; {one.rule.describe(one.clip_norm)}; optimiser {one.optimizer!r}; schedule {one.schedule!r}"
+
+    @property
     def transfer_rule(self) -> Literal["sgd", "none"]:
         """Adam divides by the size of its gradients, so its learning rate does not grow with the records."""
         return "none" if "adam" in type(self.settings.optimizer).__name__.lower() else "sgd"
@@ -200,7 +206,7 @@ class DpSgdTrainer:
         settings = self.resolve(params)
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params, Randomness.fresh())
         units = isinstance(data, UnitDataset)
-        engine = engine_for(model, double=settings.secure or units, engine=self.engine)
+        engine = engine_for(model, double=settings.double or units, engine=self.engine)
         if not isinstance(data, Dataset | UnitDataset):
             raise InvalidInput(
                 f"DP-SGD trains on a dptune Dataset; got {type(data).__name__}. Make one of arrays: "
@@ -290,7 +296,7 @@ class DpSgdTrainer:
         last bits, so nothing of a secure run is left to its company.
         """
         settings = self.resolve(params)
-        if settings.secure or not isinstance(self.model, Mlp) or not self._stackable or self.model.dimension >= _SMALL:
+        if settings.double or not isinstance(self.model, Mlp) or not self._stackable or self.model.dimension >= _SMALL:
             return None
         return _shape(settings) if engine_for(self.model, engine=self.engine).together > 1 else None
 
@@ -321,7 +327,7 @@ class DpSgdTrainer:
     ) -> list[Fitted[Any]]:
         units = isinstance(data, UnitDataset)  # their rows' gradients are summed before they are clipped
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params[0], keys[0])
-        double = units or all(one.secure for one in settings)
+        double = units or all(one.double for one in settings)
         engine = engine_for(model, double=double, engine=self.engine, threads=self.threads)
         if self.holdout is None:
             trained = descend(engine, data, settings, keys, starts)
@@ -371,7 +377,7 @@ def _said(shape: tuple[int, ...]) -> str:
 
 
 def _shape(settings: Settings) -> Hashable:
-    return settings.steps, settings.optimizer, settings.schedule, settings.secure
+    return settings.steps, settings.optimizer, settings.schedule, settings.secure, settings.clipping
 
 
 def _make(factory: Callable[[Params], Any], params: Params, key: Randomness) -> Any:

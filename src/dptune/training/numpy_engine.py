@@ -11,7 +11,7 @@ there is a compiled pass, networks go through it one after the other. Sums for s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ __all__ = ["NumpyEngine"]
 # How many candidates are computed at once in numpy: networks as many as stay in the caches.
 _NETWORKS, _REGRESSIONS = 4, 16
 _MOST_ROWS = 2**17  # of all candidates, at once
+Weigh = Callable[[Floats], Floats]  # from norms of gradients to their weights
 
 
 class NumpyEngine:
@@ -169,7 +170,25 @@ class NumpyEngine:
             rows = self._x[places].astype(np.float32)  # a large data set in double precision has no second copy
         return rows, None, self._y[places], np.arange(len(places))
 
-    def _networks(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
+    @property
+    def weighs(self) -> bool:
+        """Whether it can weigh records by their norms: in double precision, where nothing is compiled."""
+        return self.dtype is np.float64
+
+    def weighed_sum(self, flat: Floats, batch: Indices, weigh: Weigh, out: Floats) -> None:
+        """Write into ``out`` the sum of the gradients of the records of ``batch``, each times ``weigh`` of its norm."""
+        self._load()
+        sums = self._networks if self.model.hidden else self._regressions
+        sums(flat[None], self._resolved([batch]), np.ones(1), out[None], weigh)
+
+    def _networks(
+        self,
+        parameters: Floats,
+        batches: Sequence[Indices],
+        clips: Floats,
+        out: Floats,
+        weigh: Weigh | None = None,
+    ) -> None:
         """Networks: products for each on its own rows, everything else for all rows at once.
 
         Inputs of a layer have a last column of ones, so that products include the biases.
@@ -207,14 +226,21 @@ class NumpyEngine:
         if not np.isfinite(norm).all():
             drop_overflows(norm, [*inputs, *deltas])
         limit = np.repeat(clips.astype(self.dtype), sizes) if np.ptp(clips) else self.dtype(clips[0])
-        factor = (limit / np.maximum(norm, limit))[:, None]
+        factor = (limit / np.maximum(norm, limit) if weigh is None else weigh(norm))[:, None]
         sums = list(zip(self._stacked(out), cuts, strict=True))
         for place, delta in enumerate(reversed(deltas)):
             np.multiply(delta, factor, out=delta)
             for blocks, own in sums:
                 product(inputs[place][own].T, delta[own, : blocks[place].shape[1]], blocks[place])
 
-    def _regressions(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
+    def _regressions(
+        self,
+        parameters: Floats,
+        batches: Sequence[Indices],
+        clips: Floats,
+        out: Floats,
+        weigh: Weigh | None = None,
+    ) -> None:
         """Softmax regressions as a stack: each is too small to be worth the calls."""
         stack, most = len(batches), max(len(batch) for batch in batches)
         index = np.zeros((stack, most), np.int64)
@@ -231,7 +257,7 @@ class NumpyEngine:
         if not np.isfinite(norm).all():
             drop_overflows(norm, [rows.transpose(0, 2, 1), values.transpose(0, 2, 1)])
         limit = clips.astype(self.dtype)[:, None]
-        factor = valid * (limit / np.maximum(norm, limit))
+        factor = valid * (limit / np.maximum(norm, limit) if weigh is None else weigh(norm))
         values *= factor[:, None, :]
         np.matmul(rows, values.transpose(0, 2, 1), out=out.reshape(shape))
 

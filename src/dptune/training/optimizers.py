@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,7 +17,19 @@ from dptune import _validate
 from dptune._typing import Floats
 from dptune.training._compiled import kernel
 
-__all__ = ["Adam", "Constant", "Cosine", "Decay", "Momentum", "Optimizer", "Schedule", "Sgd"]
+__all__ = [
+    "Adam",
+    "AdamBC",
+    "Constant",
+    "Cosine",
+    "Decay",
+    "KnowsNoise",
+    "Momentum",
+    "Optimizer",
+    "Schedule",
+    "Sgd",
+    "Update",
+]
 
 Update = Callable[[Floats, Floats, Floats], None]
 
@@ -34,6 +46,14 @@ class Optimizer(Protocol):
 
     def start(self, like: Floats) -> Update:
         """A function ``update(parameters, gradient, learning_rate)`` with fresh state, working in place."""
+
+
+@runtime_checkable
+class KnowsNoise(Protocol):
+    """An optimiser that makes use of the size of the noise, which is public."""
+
+    def start_knowing(self, like: Floats, deviation: Floats) -> Update:
+        """As ``start``, given the deviation of the noise in every coordinate of each candidate's gradient."""
 
 
 class Schedule(Protocol):
@@ -169,6 +189,64 @@ class Adam:
             np.multiply(scratch, rate, out=scratch)
             np.multiply(scratch, 1.0 / (1.0 - self.beta1**count), out=scratch)
             np.subtract(parameters, scratch, out=parameters)
+
+        return update
+
+
+@dataclass(frozen=True)
+class AdamBC:
+    """Adam whose second moment has the noise taken out of it (DP-AdamBC; Tang, Shpilevskiy and Lecuyer 2024).
+
+    The mean square of a noised gradient is that of the gradient plus the variance of the noise, a public figure. What
+    is left when it is subtracted may be small or negative by chance, so it is kept above a floor.
+
+    Args:
+        beta1: How much of the mean gradient stays from step to step, in [0, 1).
+        beta2: How much of the mean square stays, in [0, 1).
+        floor: The least second moment, as a part of the noise's variance.
+        eps: What is added to the root of the second moment.
+
+    Raises:
+        InvalidInput: If a figure is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.training import AdamBC
+        >>> parameters, gradient = np.zeros((1, 1)), np.full((1, 1), 5.0)
+        >>> AdamBC().start_knowing(parameters, np.full((1, 1), 4.0))(parameters, gradient, np.full((1, 1), 0.1))
+        >>> parameters.round(4)  # 5 / sqrt(25 - 16), times the learning rate
+        array([[-0.1667]])
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    floor: float = 0.1
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        _validate.real("beta1", self.beta1, 0.0, 1.0, high_open=True)
+        _validate.real("beta2", self.beta2, 0.0, 1.0, high_open=True)
+        _validate.real("floor", self.floor, 0.0)
+        _validate.real("eps", self.eps, 0.0, low_open=True)
+
+    def start(self, like: Floats) -> Update:
+        """As :meth:`start_knowing`, where there is no noise: then it is Adam."""
+        return self.start_knowing(like, np.zeros((len(like), 1), like.dtype))
+
+    def start_knowing(self, like: Floats, deviation: Floats) -> Update:
+        """A function ``update(parameters, gradient, learning_rate)`` with fresh state, for arrays like ``like``."""
+        first, second = np.zeros_like(like), np.zeros_like(like)
+        noise = np.square(deviation)
+        count = 0
+
+        def update(parameters: Floats, gradient: Floats, rate: Floats) -> None:
+            nonlocal count
+            count += 1
+            np.add(first * self.beta1, gradient * (1.0 - self.beta1), out=first)
+            np.add(second * self.beta2, np.square(gradient) * (1.0 - self.beta2), out=second)
+            moment = np.maximum(second / (1.0 - self.beta2**count) - noise, self.floor * noise)
+            mean = first / (1.0 - self.beta1**count)
+            np.subtract(parameters, rate * mean / (np.sqrt(moment) + self.eps), out=parameters)
 
         return update
 

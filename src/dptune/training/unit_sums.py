@@ -29,10 +29,10 @@ from dptune.training._layers import on_lines
 from dptune.training._shares import add_share, total_steps
 from dptune.units import UnitDataset
 
-__all__ = ["UnitSums"]
+__all__ = ["EXACT_ROW", "ROW", "UnitSums", "row_bound"]
 
-_ROW = 2.0**10  # the longest gradient of one row, in clip norms
-_EXACT_ROW = 2.0**6  # the same in exact sums, whose steps are a fixed part of it
+ROW = 2.0**10  # the longest gradient of one row, in clip norms
+EXACT_ROW = 2.0**6  # the same in exact sums, whose steps are a fixed part of it
 _NUMBERS = 2**19  # of explicit gradients at a time
 
 
@@ -82,8 +82,12 @@ class UnitSums:
             raise InvalidInput(f"Sums over units need a UnitDataset; got {type(data).__name__}.")
         self.engine.bind(data.rows)
         self._starts = data.starts
+        self._take_at_once(data.unit_rows * data.features)
+
+    def _take_at_once(self, numbers: int) -> None:
+        """How many units of so many numbers the engine is asked for at a time."""
         if self.engine.together > 1:  # it takes candidates at once, and so it takes units at once; others one by one
-            self._at_once = max(1, _NUMBERS // max(self.dimension, data.unit_rows * data.features))
+            self._at_once = max(1, _NUMBERS // max(self.dimension, numbers))
 
     def logits(self, parameters: Floats, x: Floats) -> Floats:
         """Outputs on the rows of ``x``."""
@@ -94,7 +98,7 @@ class UnitSums:
         for flat, batch, clip, total in zip(parameters, batches, clips.tolist(), out, strict=True):
             total.fill(0.0)
             for some in self._parts(batch):
-                same, rows, bounds, found = self._asked(flat, some, _row_bound(clip, _ROW))
+                same, rows, bounds, found = self._asked(flat, some, row_bound(clip, ROW))
                 self.engine.clipped_sums(same, rows, bounds, found)
                 np.add(total, _clipped(found, clip).sum(axis=0), out=total)
 
@@ -120,7 +124,7 @@ class UnitSums:
         """The sum of the shares of these units in lattice steps; each is clipped and rounded in the same memory."""
         steps, own = np.zeros(self.dimension), on_lines((self.dimension,), np.float64)
         for some in self._parts(batch):
-            same, rows, bounds, found = self._asked(flat, some, _row_bound(clip, _EXACT_ROW))
+            same, rows, bounds, found = self._asked(flat, some, row_bound(clip, EXACT_ROW))
             if not engine.lattice_sums(same, rows, bounds, [0.0] * len(rows), found):
                 raise InvalidInput("The engine has no exact sums here; train without secure noise.")
             for gradient in found:
@@ -139,7 +143,7 @@ class UnitSums:
         return same, rows, np.full(len(rows), bound), np.empty((len(rows), self.dimension))
 
 
-def _row_bound(clip: float, norms: float) -> float:
+def row_bound(clip: float, norms: float) -> float:
     """How long the gradient of one row may be: far beyond what clipping leaves of its unit."""
     return max(clip, min(norms * clip, CLIP_NORMS[1]))
 
