@@ -35,11 +35,13 @@ def _pair(draw: Any, low: int, high: int) -> tuple[int, int]:
 def _image_layer(draw: Any, shape: tuple[int, ...]) -> nn.Module:
     """A layer over images of a shape."""
     channels, height, width = shape
-    kind = draw(st.sampled_from(["conv", "conv", "max", "average", "group", "layer", "pointwise"]))
+    kind = draw(st.sampled_from(["conv", "tiles", "max", "average", "group", "layer", "pointwise"]))
     kernel = draw(st.integers(1, min(4, height))), draw(st.integers(1, min(4, width)))
     stride = _pair(draw, 1, 3)
-    if kind == "conv":
+    if kind in {"conv", "tiles"}:
         padding, outputs = _pair(draw, 0, 3), draw(st.integers(1, 20))
+        if kind == "tiles":  # two in a row are computed in tiles
+            kernel, stride, padding, outputs = (3, 3), (1, 1), _pair(draw, 1, 2), draw(st.sampled_from([16, 16, 32]))
         return nn.Conv2d(channels, outputs, kernel, stride, padding, bias=draw(st.booleans()))
     half = draw(st.integers(0, kernel[0] // 2)), draw(st.integers(0, kernel[1] // 2))
     if kind == "max":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -107,6 +108,28 @@ def pooled_net() -> nn.Sequential:
     )
 
 
+def tiled_net() -> nn.Sequential:
+    """Convolutions that are computed in tiles: odd and even sides, with and without margin and bias."""
+    torch.manual_seed(5)
+    return nn.Sequential(
+        nn.Unflatten(1, (2, 11, 9)),
+        nn.Conv2d(2, 16, 3, padding=1),
+        nn.Tanh(),
+        nn.Conv2d(16, 32, 3, padding=(0, 1), bias=False),
+        nn.GroupNorm(4, 32),
+        nn.ReLU(),
+        nn.Conv2d(32, 16, 3, padding=(2, 0)),
+        nn.SiLU(),
+        nn.Conv2d(16, 48, 3),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(48, CLASSES),
+    )
+
+
+MAKERS = [image_net, flat_net, pooled_net, tiled_net]
+
+
 @given(networks(), st.sampled_from([0.01, 1.0, 1e6]), st.integers(0, 2))
 @DRAWN
 def test_drawn_networks_equal_double_precision(drawn: Any, clip: float, level: int) -> None:
@@ -125,18 +148,27 @@ def test_drawn_networks_equal_double_precision(drawn: Any, clip: float, level: i
     assert np.abs(scores - own).max() <= 1e-5 * (1.0 + np.abs(own).max())
 
 
-@pytest.mark.parametrize("records_", [0, 1, 17, 61, 300])
-@pytest.mark.parametrize("make", [image_net, flat_net, pooled_net])
-def test_batches_of_every_size_equal_double_precision(make: Any, records_: int, instructions: str) -> None:
+@functools.cache
+def expected_shares(make: Any, clip: float) -> Any:
+    """Every record's clipped gradient of 300 drawn ones, for a network of this file."""
     module = make()
     layers, flat = describe(module), flat_of(module)
-    data = drawn_records(record_shape(layers)[0], max(1, records_))  # type: ignore[index] # all say their shape
-    found = summed(engine_for(module), data, flat, 0.7, records_)
+    data = drawn_records(record_shape(layers)[0], 300)  # type: ignore[index] # all say their shape
+    each = [reference.gradient(layers, data.x.shape[1:], flat, x, int(y)) for x, y in zip(data.x, data.y, strict=True)]
+    return data, np.array([own * min(1.0, clip / np.linalg.norm(own)) for own in each])
+
+
+@pytest.mark.parametrize("records_", [0, 1, 17, 61, 300])
+@pytest.mark.parametrize("make", MAKERS)
+def test_batches_of_every_size_equal_double_precision(make: Any, records_: int, instructions: str) -> None:
+    module = make()
+    data, shares = expected_shares(make, 0.7)
+    found = summed(engine_for(module), data, flat_of(module), 0.7, records_)
     if not records_:
         assert not found.any()
         return
-    expected = reference.clipped_sum(layers, data.x.shape[1:], flat, data, 0.7)
-    assert np.linalg.norm(found - expected) <= 1e-6 * expected_size(layers, flat, data, 0.7)
+    error = np.linalg.norm(found - shares[:records_].sum(0))
+    assert error <= 1e-6 * np.linalg.norm(shares[:records_], axis=1).sum()
 
 
 @given(networks(), st.sampled_from([0.1, 1e6]))
@@ -168,6 +200,14 @@ def test_one_record_moves_a_sum_of_drawn_networks_by_the_clip_norm(drawn: Any, c
     for place in (0, 8, 17):
         having = summed(engine, data.take(np.insert(peers, place, 17)), flat, clip)
         assert np.linalg.norm(having - without) <= clip * (1.0 + 1e-6)
+
+
+def test_a_norm_of_one_value_lets_no_derivative_through(instructions: str) -> None:
+    torch.manual_seed(6)
+    module = nn.Sequential(nn.Linear(3, 1, bias=False), nn.LayerNorm(1), nn.Linear(1, CLASSES))
+    found = summed(engine_for(module, engine="network"), drawn_records(3, 17), flat_of(module), 1.0)
+    assert not found[:3].any()
+    assert found[3:].any()
 
 
 def dropping() -> dict[str, nn.Module]:
@@ -206,7 +246,7 @@ def test_dropout_is_what_the_masks_say() -> None:
     assert not np.array_equal(other, engine._pass._masks(flat))
 
 
-@pytest.mark.parametrize("make", [image_net, flat_net, pooled_net])
+@pytest.mark.parametrize("make", MAKERS)
 def test_exact_sums(make: Any, instructions: str) -> None:
     module = make()
     features = record_shape(describe(module))[0]  # type: ignore[index] # all say their shape
@@ -223,14 +263,14 @@ def test_exact_sums(make: Any, instructions: str) -> None:
     assert np.abs(out[0] - expected).max() <= 61 * 2.0**-20
 
 
-@pytest.mark.parametrize("make", [image_net, flat_net, pooled_net])
+@pytest.mark.parametrize("make", MAKERS)
 def test_one_record_moves_an_exact_sum_by_the_clip_norm(make: Any) -> None:
     module = make()
     features = record_shape(describe(module))[0]  # type: ignore[index] # all say their shape
     check(lambda: engine_for(module, double=True), records(features, CLASSES), secure, [0.1, 1.0])
 
 
-@pytest.mark.parametrize("make", [image_net, flat_net, pooled_net])
+@pytest.mark.parametrize("make", MAKERS)
 def test_a_record_is_judged_alike_in_any_company(make: Any, instructions: str) -> None:
     module = make()
     engine, flat = engine_for(module), flat_of(module)
@@ -242,7 +282,7 @@ def test_a_record_is_judged_alike_in_any_company(make: Any, instructions: str) -
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan, 3e38, 1e30, -1e20, 1e-42])
-@pytest.mark.parametrize("make", [image_net, flat_net, pooled_net])
+@pytest.mark.parametrize("make", MAKERS)
 def test_records_that_overflow_leave_others_alone(make: Any, value: float) -> None:
     module = make()
     data = drawn_records(record_shape(describe(module))[0], 18)  # type: ignore[index] # all say their shape

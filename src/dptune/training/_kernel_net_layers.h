@@ -48,9 +48,15 @@ INLINE void NAME(pad_rows)(const float *from, float *to, long rows, long cols, l
     }
 }
 
+#include "_kernel_net_tiles.h"
+
 PART void NAME(conv_forward)(Net *n, const Layer *l, const float *x, float *y) {
     const long block = NAME(block_of)(l);
     const float *bias = l->bias ? l->w + l->depth * l->wide : NULL;
+    if (l->tiles) {
+        NAME(tiles_forward)(n, l, x, y);
+        return;
+    }
     x = NAME(with_margin)(l, x, n->edged);
     for (long first = 0; first < l->places; first += block) {
         const long end = first + block < l->places ? first + block : l->places, count = end - first;
@@ -126,8 +132,12 @@ PART void NAME(conv_backward)(Net *n, Layer *l, const float *x, const float *d, 
     const long block = few ? FEW_PLACES : NAME(block_of)(l);
     const long area = l->edge_h * l->edge_w * l->ic, columns = l->kh * l->seg;
     float *into = l->ph || l->pw ? n->edged + area + SLACK : dx;
-    x = NAME(with_margin)(l, x, n->edged);
     l->few = few;
+    if (l->tiles && !few) {
+        NAME(tiles_backward)(n, l, x, d, g, dx);
+        return;
+    }
+    x = NAME(with_margin)(l, x, n->edged);
     if (few) memset(l->g_few, 0, (size_t)(l->oc * l->long_) * sizeof(float));
     memset(few ? g + l->depth * l->wide : g, 0, (size_t)((few ? l->bias : l->rows) * l->wide) * sizeof(float));
     if (dx) memset(into, 0, (size_t)area * sizeof(float));
@@ -391,6 +401,16 @@ PART void NAME(norm_backward)(Net *n, const Layer *l, const float *x, const floa
         double all = 0, v = 0;
         for (long k = q * part; k < (q + 1) * part; k++) all += slopes[k], v += products[k];
         own_s[q] = all / count, own_p[q] = v / count;
+    }
+    if (count <= FEW_VALUES) { /* what is left after the means is little, and is then divided by a small deviation */
+        for (long i = 0; i < l->in; i++) {
+            const long k = i % c, q = k / part;
+            const double own = l->rows ? (double)l->w[l->each ? i : k] : 1;
+            const double v = ((double)x[i] - (double)mean[k]) * (double)inverse[k];
+            dx[i] = (float)((double)inverse[k] * ((double)d[i] * own - own_s[q] - v * own_p[q]));
+        }
+        for (long i = l->in; i < l->into; i++) dx[i] = 0;
+        return;
     }
     /* s and m for every channel, so that channels are lanes. */
     for (long k = 0; k < c; k++) s[k] = (float)own_s[k / part], m[k] = (float)own_p[k / part];

@@ -11,6 +11,7 @@ PART void NAME(prepare_net)(Net *n, const float *p, int back) {
         Layer *l = n->layer + k;
         if (!l->rows) continue;
         NAME(pad_rows)(p + l->weights, l->w, l->rows, l->cols, l->wide);
+        if (l->tiles) NAME(prepare_tiles)(l);
         if (!back) continue;
         if (l->s) memset(l->s, 0, (size_t)(l->rows * l->wide) * sizeof(float));
         if (l->e) memset(l->e, 0, (size_t)(l->rows * l->wide) * sizeof(double));
