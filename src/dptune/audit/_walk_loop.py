@@ -2,8 +2,8 @@
 
 The loop is walked with a shadow: at every step the engine that trains and one that never saw the record compute their
 sums at the same parameters. Then the loop runs again without the record, on the sums that were seen: if nothing but
-the sums reads records, the same model comes out to the last bit. Trainers are walked by what leaves them: a model, a
-failure, a score on held-out records.
+the sums reads records, the same model comes out to the last bit. Trainers are walked by what leaves them: a model
+(after one step of plain descent it tells its sum), a failure, a score on held-out records.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from dptune.scores import Auc, Balanced, Score
 from dptune.training import Dataset, DpSgdTrainer, Holdout, Settings, descend
 from dptune.training.clipping import Flat
 from dptune.training.dpsgd import SumsOnLattice
-from dptune.training.optimizers import KnowsNoise
+from dptune.training.optimizers import Constant, KnowsNoise, Sgd
 from dptune.training.ruled_sums import RuledSums
-from dptune.training.trained_model import Trained
+from dptune.training.trained_model import Trained, parameters_of
 
 __all__ = ["case", "trainer_case"]
 
@@ -223,9 +223,11 @@ def trainer_case(deck: Deck) -> Case:
     kind = deck.dealt["validation"]
     score = deck.deal("score", {"natural": _natural, "of classes": _of_classes})(classes)
     settings = dataclasses.replace(_settings(deck), sampling_rate=1.0)
+    if plain := deck.deal("training", {"as dealt": False, "one plain step": True}):
+        settings = dataclasses.replace(settings, steps=1, optimizer=Sgd(), schedule=Constant())
 
-    def fit(data: Dataset, place: int | None) -> tuple[str | None, bytes, float]:
-        """The words of a failure, the model's outputs on public rows, the score."""
+    def fit(data: Dataset, place: int | None) -> tuple[str | None, Any, float]:
+        """The words of a failure, the model, the score."""
         public = public_rows(features, classes)
         coupled = CoupledHoldout(_FRACTION, _DENOMINATOR, 1.0, place, bool(held))
         trainer = DpSgdTrainer(
@@ -238,8 +240,8 @@ def trainer_case(deck: Deck) -> Case:
         try:
             fitted = trainer.fit({}, data, Randomness.rehearsal(7))
         except Exception as error:  # whatever a training ends with
-            return f"{type(error).__name__}: {error}", b"", 0.0
-        return None, _outputs(fitted.model, public), fitted.score
+            return f"{type(error).__name__}: {error}", None, 0.0
+        return None, fitted.model, fitted.score
 
     def look() -> Sequence[Movement]:
         try:
@@ -249,14 +251,23 @@ def trainer_case(deck: Deck) -> Case:
         without, having = fit(given.without, None), fit(given.having, given.place)
         if without[0] is not None or having[0] is not None:
             return [Movement(f"failure on records ({having[0] or without[0]})", 1.0, 0.0)]
-        if kind != "held out":  # the record is trained on: its part in the sums is walked elsewhere
-            return []
+        if kind != "held out":  # the record is trained on
+            return [_step(without[1], having[1], settings)] if plain else []
+        outputs = [_outputs(one[1], public_rows(features, classes)) for one in (without, having)]
         return [
-            Movement("model, by a held-out record", float(without[1] != having[1]), 0.0),
+            Movement("model, by a held-out record", float(outputs[0] != outputs[1]), 0.0),
             Movement("count of held-out records", abs(having[2] - without[2]) * _DENOMINATOR, 1.0),
         ]
 
     return Case("trainer", deck.describe(), look)
+
+
+def _step(without: Any, having: Any, settings: Settings) -> Movement:
+    """What a record did to the only sum, seen in the models: the noise is the same, and the step is linear in both."""
+    flat = [parameters_of(model).astype(np.float64) for model in (without, having)]
+    unit = settings.learning_rate * settings.clip_norm / settings.batch_size
+    rounding = 8.0 * float(np.finfo(np.float32).eps) * max(map(float, map(np.linalg.norm, flat))) / unit
+    return Movement("sum of a step, by the model", float(np.linalg.norm(flat[1] - flat[0])) / unit, 1.0 + rounding)
 
 
 def _outputs(model: Any, public: Dataset) -> bytes:

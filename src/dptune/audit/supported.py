@@ -171,6 +171,19 @@ def _sparse(rng: Rng, features: int) -> Company:
     return Company(made.x * (rng.random(made.x.shape) < 0.3), made.y, made.record, made.label)
 
 
+def _alike(scale: float) -> Callable[[Rng, int], Company]:
+    """Others that are all the same, so that what moves them moves their sum by as many times; a record of another size.
+
+    Whatever is measured over a batch (the largest value, say) then follows from the record alone.
+    """
+
+    def make(rng: Rng, features: int) -> Company:
+        made = _drawn(rng, features)
+        return Company(np.tile(made.x[0], (5, 1)), np.full(5, made.y[0]), scale * made.record, made.label)
+
+    return make
+
+
 COMPANIES: MappingProxyType[str, Callable[[Rng, int], Company]] = MappingProxyType(
     {
         "ordinary": _drawn,
@@ -180,6 +193,8 @@ COMPANIES: MappingProxyType[str, Callable[[Rng, int], Company]] = MappingProxyTy
         "opposite": _opposite,
         "alone": _alone,
         "sparse": _sparse,
+        "outshone": _alike(1e3),
+        "unharmed": _alike(1e-3),
         "dark": _constant(0.0),
         "equal": _constant(1.0),
         "negative zero": _valued(-0.0),

@@ -95,6 +95,7 @@ def ways() -> dict[str, Way]:
         _walk_judging,
         _walk_loop,
         _walk_records,
+        _walk_scores,
         _walk_sums,
         _walk_units,
     )
@@ -106,6 +107,7 @@ def ways() -> dict[str, Way]:
         "loop": _walk_loop.case,
         "trainer": _walk_loop.trainer_case,
         "judging": _walk_judging.case,
+        "scores": _walk_scores.case,
         "records": _walk_records.case,
         "units": _walk_units.case,
         "clipping rules": _walk_clipping.case,
