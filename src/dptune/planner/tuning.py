@@ -13,7 +13,7 @@ from dptune.methods import Budget
 from dptune.planner.advice import choose
 from dptune.planner.incoming import Declared, Incoming, bring_in
 from dptune.planner.kinds import KINDS, with_features
-from dptune.planner.networks import Model, network_space, network_trainer, try_network
+from dptune.planner.networks import Model, network_space, network_trainer, regression_network, try_network
 from dptune.planner.regression import default_regression, named_score, regression_space, with_score
 from dptune.planner.stopping import finish, stops_in_one_line
 from dptune.regression import range_of
@@ -167,6 +167,8 @@ def _default(
 ) -> tuple[Trainer[Any, object], Domain]:
     """What is trained and tried where nobody said, by the kind of the data."""
     records, ends, width = brought.records or 0, range_of(brought.data), brought.data.features
+    if model is not None and ends is not None:
+        return regression_network(model, width, ends, records), regression_space()
     if model is not None:
         return network_trainer(model, width, brought.data.classes, records), network_space()
     if ends is not None:

@@ -26,6 +26,7 @@ from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.judging import correct, is_module
 from dptune.randomness import Randomness, Rng, as_randomness
+from dptune.regression import range_of
 from dptune.scores import AbsoluteError, Accuracy, Auc, Score, check_score
 from dptune.trainer import Fitted, Params
 from dptune.training.dpsgd import Engine, ReleasesModules, Settings, descend
@@ -204,6 +205,11 @@ class DpSgdTrainer:
             InvalidInput: If a parameter is unknown, or model, records and public validation do not fit together.
         """
         settings = self.resolve(params)
+        if self.module_factory is not None and range_of(data) is not None:
+            raise InvalidInput(
+                "Torch modules are trained on classes, and these targets are numbers. Give a Regression of "
+                "dptune.training, linear or with hidden layers, instead."
+            )
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params, Randomness.fresh())
         units = isinstance(data, UnitDataset)
         engine = engine_for(model, double=settings.double or units, engine=self.engine)
