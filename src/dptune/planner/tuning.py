@@ -134,8 +134,12 @@ def tune(
     )
     brought = with_features(bring_in(data, declared, trainer), features, trainer)
     wanted = named_score(score, shares, brought.data, brought.encoder, public=declared.public)
-    own = (trainer, space) if trainer is not None else _default(brought, model, features, epsilon)
-    made, tried = with_score(own[0], wanted), own[1] if space is None else space
+    usual: tuple[Trainer, Space | Candidates]
+    if trainer is not None and space is not None:
+        usual = trainer, space
+    else:
+        usual = _default(brought, model, features, epsilon)
+    made, tried = with_score(usual[0], wanted), usual[1] if space is None else space
     if model is not None and isinstance(made, DpSgdTrainer):
         try_network(made, tried, brought.data, pickle=bool(options.get("pickle")))
     if resume is not None:
