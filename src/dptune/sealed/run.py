@@ -128,8 +128,7 @@ def run(
     shared = seed is None and ledger is None and data_is == "private"  # charged to the default ledger
     name = check_name(name_of(dataset, source, data, shared=shared))
     identity = secrets.token_hex(16)
-    label = name if dataset or source is None else Path(source).stem
-    path = Path(out) if out is not None else Path("dptune-runs") / f"{_plain(label)}-{identity[:8]}"
+    path = Path(out) if out is not None else _usual_path(name if dataset or source is None else Path(source), identity)
     with interruptible(path), new_folder(path) as folder, _refused(folder, seed is None and charge is None):
         book, opening = None, None
         if shared:
@@ -157,6 +156,12 @@ def run(
         noted = _first_notes(terms, trainer, notes, noticed) | {"records": mark_of(data, randomness)}
         vault = Vault.create(path / "vault", noted, randomness)
         return UnderWay(path, vault, terms, trainer, data, executor or Processes(), beat).work()
+
+
+def _usual_path(named: str | Path, identity: str) -> Path:
+    """Where a run goes if nobody said: named after its data set or file, and after itself."""
+    label = named if isinstance(named, str) else named.stem
+    return Path("dptune-runs") / f"{_plain(label)}-{identity[:8]}"
 
 
 def _replay_of(rehearsal: str | Path | None) -> str:
