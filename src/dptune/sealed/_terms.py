@@ -101,6 +101,7 @@ class Terms:
     pickle: bool = False  # models that no safe file can hold may be pickles
     units: dict[str, Any] | None = None  # what a record is, where it is a unit of several rows; public
     opening: list[float] | None = None  # epsilon and delta with which its charge opens a data set that is new
+    public_encoder: dict[str, Any] | None = None  # what made features of records, with the hash of its weights
 
     def describe(self) -> dict[str, Any]:
         return {**self.__dict__, "plan": self.plan.describe()}

@@ -60,6 +60,7 @@ def figures(facts: Facts) -> tuple[Row, ...]:
         Row("Guarantee", _guarantee(facts)),
         Row("Data set", facts.dataset),
         *_predicts(facts),
+        *_encoder(facts),
         Row("Unit of privacy", f"one {facts.unit}" if facts.units is None else facts.units.phrase),
         Row("Neighbouring data sets", f"differ by {facts.neighbours.phrase(facts.unit, 'gerund')}"),
         Row("Epsilon, delta", f"{at_most(facts.epsilon)}, {whole(delta)}"),
@@ -90,6 +91,14 @@ def _predicts(facts: Facts) -> tuple[Row, ...]:
         low, high = target["range"]
         return (Row("Predicts", f"the number {name}, within its declared range [{low:g}, {high:g}]"),)
     return (Row("Predicts", f"the class {name}, one of {len(target['classes'])} declared ones"),)
+
+
+def _encoder(facts: Facts) -> tuple[Row, ...]:
+    """The public encoder that made features of records, where there was one."""
+    if facts.public_encoder is None:
+        return ()
+    name, sha256 = facts.public_encoder["name"], facts.public_encoder["sha256"]
+    return (Row("Public encoder", f"{name}, declared public; sha256 of its weights {sha256}"),)
 
 
 def _guarantee(facts: Facts) -> str:

@@ -7,6 +7,7 @@ from dptune.trainer import Fitted, Trainer, fit_many, trainer
 from dptune.training.benchmark_data import Dataset, Split, load
 from dptune.training.dpsgd import Settings, descend
 from dptune.training.dpsgd_trainer import DpSgdTrainer
+from dptune.training.encoders import PublicEncoder
 from dptune.training.engines import engine_for
 from dptune.training.features import oriented_gradients
 from dptune.training.holdout import Holdout
@@ -28,6 +29,7 @@ __all__ = [
     "Holdout",
     "Mlp",
     "Momentum",
+    "PublicEncoder",
     "Regression",
     "Settings",
     "Sgd",
