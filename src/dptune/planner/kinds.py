@@ -20,7 +20,7 @@ from dptune.spaces import Float, Space
 from dptune.training import DpSgdTrainer, Momentum, Settings, softmax
 from dptune.training.features import named_features
 
-__all__ = ["KINDS", "Kind", "kind_named", "kind_of_benchmark", "with_features"]
+__all__ = ["KINDS", "Kind", "check_trainer_free", "kind_named", "kind_of_benchmark", "with_features"]
 
 _RATE = 0.1
 _LEAST_BATCH = 256
@@ -142,11 +142,23 @@ def with_features(brought: Incoming, features: str, trainer: object | None) -> I
     make = named_features(features)
     if features == "none":
         return brought
-    if trainer is not None:
-        raise InvalidInput("'features' is for the default trainer; give your own one records with features.")
+    check_trainer_free(trainer)
     if not isinstance(brought.data, Dataset) or brought.encoder is not None:
         raise InvalidInput(f"'features' is for images as rows of an array; leave {features!r} out here.")
     return replace(brought, data=brought.data.map(make, (-1.0, 1.0)))
+
+
+def check_trainer_free(trainer: object | None) -> None:
+    """Refuse features beside a trainer of the caller's own.
+
+    Args:
+        trainer: the caller's trainer, or None.
+
+    Raises:
+        InvalidInput: there is one.
+    """
+    if trainer is not None:
+        raise InvalidInput("'features' is for the default trainer; give your own one records with features.")
 
 
 KINDS = {

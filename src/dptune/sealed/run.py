@@ -33,6 +33,7 @@ from dptune.sealed._under_way import UnderWay, check_release
 from dptune.sealed._units import RECORD, check_relation_of_units, declared_units
 from dptune.sealed.duration import release_time
 from dptune.sealed.interrupt import interruptible
+from dptune.sealed.features import encoder_facts, keep_features
 from dptune.sealed.loop import Beat
 from dptune.sealed.release import (
     Release,
@@ -152,9 +153,11 @@ def run(
             units=None if units is None else asdict(units),
             opening=opening,
             training=trainer.declared_training if isinstance(trainer, DeclaresTraining) else None,
+            public_encoder=encoder_facts(trainer),
         )
         noted = _first_notes(terms, trainer, notes, noticed) | {"records": mark_of(data, randomness)}
         vault = Vault.create(path / "vault", noted, randomness)
+        keep_features(vault, trainer, data)
         return UnderWay(path, vault, terms, trainer, data, executor or Processes(), beat).work()
 
 

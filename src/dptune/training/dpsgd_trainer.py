@@ -31,7 +31,7 @@ from dptune.scores import AbsoluteError, Accuracy, Auc, Score, check_score
 from dptune.trainer import Fitted, Params
 from dptune.training.dpsgd import Engine, ReleasesModules, Settings, descend
 from dptune.training.engines import engine_for
-from dptune.training.features import named_features
+from dptune.training.features import check_features
 from dptune.training.holdout import Holdout
 from dptune.training.models import Cnn, Mlp, Regression
 from dptune.training.noise import generator_of
@@ -106,7 +106,7 @@ class DpSgdTrainer:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        named_features(self.prepared)
+        check_features(self.prepared)
         _validate.integer("threads", self.threads, 1)
         for name, kind in _TYPES.items():
             if not isinstance(value := getattr(self, name), kind):
