@@ -32,8 +32,8 @@ from dptune.sealed._terms import Terms, check_able, check_name, check_run, prefl
 from dptune.sealed._under_way import UnderWay, check_release
 from dptune.sealed._units import RECORD, check_relation_of_units, declared_units
 from dptune.sealed.duration import release_time
-from dptune.sealed.interrupt import interruptible
 from dptune.sealed.features import encoder_facts, keep_features
+from dptune.sealed.interrupt import interruptible
 from dptune.sealed.loop import Beat
 from dptune.sealed.release import (
     Release,
