@@ -94,7 +94,7 @@ def _ancestors(pid: int) -> Iterator[int]:
         yield pid
         try:
             pid = _parent(pid)
-        except FileNotFoundError:  # it has ended
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
             return
 
 
@@ -134,12 +134,14 @@ def test_a_worker_killed_in_the_middle_changes_nothing(tmp_path: Path, victim: s
     gate, free = tmp_path / "gate", 3  # the run cannot be over before the kill
 
     def kill() -> None:
-        while not held(gate, free) or _finished(tmp_path / "shaken") < free:
-            time.sleep(0.1)
-        pid = _workers()[0]
-        killed.append(pid if victim == "worker" else _parent(pid))
-        os.kill(killed[0], signal.SIGKILL)
-        gate.touch()
+        try:
+            while not held(gate, free) or _finished(tmp_path / "shaken") < free:
+                time.sleep(0.1)
+            pid = _workers()[0]
+            killed.append(pid if victim == "worker" else _parent(pid))
+            os.kill(killed[0], signal.SIGKILL)
+        finally:  # whatever went wrong, the run must end to say so
+            gate.touch()
 
     killer = threading.Thread(target=kill, daemon=True)  # if the run fails there is nobody to kill
     killer.start()

@@ -14,7 +14,8 @@ import sys
 import tempfile
 import textwrap
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +300,45 @@ def test_a_worker_that_died_idle_is_nobodys_death(tmp_path: Path, places: list[P
     thread.join()
     assert arrived.is_set()
     second.close()
+
+
+def test_a_worker_that_died_idle_leaves_its_turn_to_a_busy_one(
+    tmp_path: Path, places: list[Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There were two when the tasks were dealt: the other one takes the next when it has answered, however late."""
+    place = Place(tmp_path, ToyTrainer())
+    places.append(place)
+    links = [_enter(place)]
+    place.session.start()
+    place.session.submit(_task(0, 1.5))
+    links.append(_enter(place))
+    _until(lambda: place.session.slots == 2)
+    links[1].close()
+    _until(lambda: not place.session._lines[1].link.idle())
+    monkeypatch.setattr(_remote, "_START", 0.0)  # how long a session without any worker is waited for
+    answered: list[int] = []
+
+    def serve() -> None:
+        for _ in range(2):
+            (task,) = unpack_tasks(links[0].recv_bytes())
+            answered.append(task.index)
+            links[0].send_bytes(pack_result(Result(task.index, 0.5 + task.index)))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    place.session.submit(_task(1, 1.5))
+    assert [place.next().score for _ in range(2)] == [0.5, 1.5]
+    thread.join()
+    assert answered == [0, 1]
+    links[0].close()
+
+
+def _until(true: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    limit = time.monotonic() + 600
+    while not true():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
 
 
 def test_when_nobody_is_left_it_says_how_to_go_on(

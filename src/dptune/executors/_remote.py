@@ -109,7 +109,7 @@ class RemoteSession:
     ) -> None:
         self._count, self._greeting, self._folder, self._stop = count, greeting, folder, stop
         self._lines: list[_Line] = []
-        self._lost: deque[Result] = deque()
+        self._heard: deque[Result] = deque()
         self._arrived: queue.SimpleQueue[_Line | str] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[tuple[_Line, Result | None]] = queue.SimpleQueue()
         self._closing = False
@@ -174,7 +174,7 @@ class RemoteSession:
             time.sleep(0.02)
 
     def submit(self, *tasks: Task) -> None:
-        """Hand tasks to one free worker; wait for one that comes back if there is none."""
+        """Hand tasks to one free worker; wait for one that answers or comes back if there is none."""
         until = time.monotonic() + _START
         while True:
             self._gather()
@@ -184,12 +184,14 @@ class RemoteSession:
                     line.inbox.put(tasks)
                     return
                 self._drop(line)  # it died while it had nothing to do: nobody's death
-            if time.monotonic() > until:
+            if self._lines:  # busy, for as long as they like: what they answer is kept for wait()
+                until = time.monotonic() + _START
+            elif time.monotonic() > until:
                 raise Stopped(
                     "No Ray worker is left. What the run was charged stays charged: check the cluster, then finish it "
                     f"with 'dptune resume {self._folder}'."
                 )
-            time.sleep(0.02)
+            self._hear(0.02)
 
     def _drop(self, line: _Line) -> None:
         self._lines.remove(line)
@@ -198,19 +200,22 @@ class RemoteSession:
 
     def wait(self, seconds: float) -> Result | None:
         """The next result, or None if there was none in this time."""
-        if self._lost:
-            return self._lost.popleft()
+        if not self._heard:
+            self._hear(seconds)
+        return self._heard.popleft() if self._heard else None
+
+    def _hear(self, seconds: float) -> None:
+        """Take in the next answer, which frees its worker, or the next death."""
         try:
             line, result = self._results.get(timeout=seconds)
         except queue.Empty:
-            return None
+            return
         if result is not None:
             line.tasks.remove(result.index)
-            return result
-        if line in self._lines:
+            self._heard.append(result)
+        elif line in self._lines:
             self._drop(line)
-            self._lost.extend(dead(line.tasks))
-        return self._lost.popleft() if self._lost else None
+            self._heard.extend(dead(line.tasks))
 
     def attempt(self, task: Task) -> Result:
         """Try a trial on blank records, before anything else is submitted."""
