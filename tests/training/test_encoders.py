@@ -51,11 +51,11 @@ def test_a_record_has_the_same_bits_in_every_company(capsys: pytest.CaptureFixtu
     assert np.array_equal(~alone.any(axis=1), zeros)
     assert np.allclose(np.linalg.norm(alone[~zeros], axis=1), 1, atol=1e-5)
     np.random.seed(5)  # noqa: NPY002 - what is drawn does not depend on it
-    state = np.random.get_state()[1].tobytes()  # type: ignore[index,union-attr] # noqa: NPY002
+    state = np.random.get_state()[1].tobytes()  # type: ignore[index] # noqa: NPY002
     for size in (1, 2, 7, 23):
         order = np.random.default_rng(size).permutation(len(ROWS))[:size]
         assert encoder.encode(ROWS[order]).tobytes() == alone[order].tobytes()
-    assert np.random.get_state()[1].tobytes() == state  # type: ignore[index,union-attr] # noqa: NPY002
+    assert np.random.get_state()[1].tobytes() == state  # type: ignore[index] # noqa: NPY002
     assert capsys.readouterr().out == ""
 
 
