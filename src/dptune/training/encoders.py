@@ -150,8 +150,8 @@ class PublicEncoder:
             return plain_array(self.function(row))
         block = np.zeros((self._together, *self.shape), np.float32)
         block[0] = row
-        answer: AnyArray = self._forward(block)[0]
-        return answer
+        first: AnyArray = self._forward(block)[0]
+        return first
 
     def _block(self, each: Any, records: Any, places: range, made: Floats) -> bool:
         """Several records at once; False if something went wrong, whatever it was, and each must be tried alone."""
