@@ -27,7 +27,7 @@ def test_curves_between_levels_are_close_and_noise_reaches_its_target(monkeypatc
     koskela_joint._curves.cache_clear()
     exact = base_curve(DpSgd(PAIR[0], 2.3, PAIR[1]), koskela_joint._ORDERS)
     between = koskela_joint.curve(PAIR, 2.3)
-    assert np.abs(between[:30] / exact[:30] - 1.0).max() < 0.02
+    assert np.abs(between[:26] / exact[:26] - 1.0).max() < 1e-3  # beyond, the curve bends
     target = 0.3
     noise = koskela_joint.noise_for(PAIR, target)
     curve = base_curve(DpSgd(PAIR[0], noise, PAIR[1]), koskela_joint._ORDERS)
@@ -62,8 +62,9 @@ def test_noise_of_the_baseline_is_the_largest() -> None:
     for who in ("paper", "ours"):
         levels = {m: koskela_joint.noises(m, who, grid, 1.0, 45.0) for m in ("baseline", "variant 1", "variant 2")}
         assert min(levels["baseline"]) > max(levels["variant 1"])
-        price = koskela_joint._theirs if who == "paper" else koskela_joint._ours
-        assert price("baseline", grid, levels["baseline"], 45.0) <= 1.0
+    exact = koskela_joint._exactly
+    theirs = koskela_joint.noises("variant 2", "paper", grid, 1.0, 45.0)
+    assert 0.98 < koskela_joint._theirs("variant 2", grid, theirs, 45.0, exact) <= 1.0
 
 
 @pytest.mark.slow

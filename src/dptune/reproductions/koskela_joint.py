@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from scipy.interpolate import PchipInterpolator
 from scipy.optimize import brentq
 
 from dptune._typing import Array
@@ -61,18 +62,16 @@ def pairs(data: str, shrink: float) -> list[tuple[float, float]]:
 
 
 @lru_cache(maxsize=64)
-def _curves(pair: Pair) -> Array:
-    """Renyi curves at every noise level, in logarithms, from the least noise on."""
+def _curves(pair: Pair) -> PchipInterpolator:
+    """Renyi curves over the noise, both in logarithms, between levels that were computed."""
     rate, steps = pair
-    return np.log([base_curve(DpSgd(rate, float(level), steps), _ORDERS) for level in _LEVELS])
+    logs = np.log([base_curve(DpSgd(rate, float(level), steps), _ORDERS) for level in _LEVELS])
+    return PchipInterpolator(np.log(_LEVELS), logs, axis=0)
 
 
 def curve(pair: Pair, noise: float) -> Array:
-    """The Renyi curve at this noise, between levels that were computed."""
-    kept = _curves(pair)
-    place = float(np.interp(math.log(noise), np.log(_LEVELS), np.arange(len(_LEVELS))))
-    low = min(int(place), len(_LEVELS) - 2)
-    return np.asarray(np.exp(kept[low] + (place - low) * (kept[low + 1] - kept[low])))
+    """The Renyi curve at this noise."""
+    return np.asarray(np.exp(_curves(pair)(math.log(noise))))
 
 
 def noise_for(pair: Pair, target: float) -> float:
@@ -84,8 +83,19 @@ def noise_for(pair: Pair, target: float) -> float:
     return math.exp(float(brentq(excess, math.log(_LEVELS[0]), math.log(_LEVELS[-1]), xtol=1e-4)))
 
 
-def _theirs(method: str, grid: Sequence[Pair], levels: Sequence[float], mean: float) -> float:
-    one = np.max([curve(pair, noise) for pair, noise in zip(grid, levels, strict=True)], axis=0)
+def _exactly(pair: Pair, noise: float) -> Array:
+    """The Renyi curve at this noise, computed anew."""
+    return base_curve(DpSgd(pair[0], noise, pair[1]), _ORDERS)
+
+
+def _theirs(
+    method: str,
+    grid: Sequence[Pair],
+    levels: Sequence[float],
+    mean: float,
+    one_run: Callable[[Pair, float], Array] = curve,
+) -> float:
+    one = np.max([one_run(pair, noise) for pair, noise in zip(grid, levels, strict=True)], axis=0)
     tuned = stopping_curve(_ORDERS, one, Poisson(mean))
     second = subsampled_curve(tuned, SHARE) + one
     whole = {"baseline": tuned, "variant 1": np.minimum(disjoint_curve(tuned, one, SHARE), second), "variant 2": second}
@@ -113,7 +123,12 @@ def noises(method: str, who: str, grid: Sequence[Pair], total: float, mean: floa
     least = max(epsilon_of(_ORDERS, curve(pair, _LEVELS[-1]), DELTA) for pair in grid)
     low, high = math.log(1.01 * least), math.log(total)
     place = float(brentq(excess, low, high, xtol=2e-3))
-    return [1.002 * noise_for(pair, math.exp(place)) for pair in grid]  # a little more: never above the total
+    levels = [noise_for(pair, math.exp(place)) for pair in grid]
+    while (  # what lies between levels is only nearly right: never above the total
+        _theirs(method, grid, levels, mean, _exactly) if who == "paper" else price(method, grid, levels, mean)
+    ) > total:
+        levels = [1.003 * level for level in levels]
+    return levels
 
 
 # -- trainings
