@@ -136,11 +136,8 @@ def tune(
     prepared = features_name(features)
     brought = bring_in_with(data, declared, trainer, prepared)
     wanted = named_score(score, shares, brought.data, brought.encoder, public=declared.public)
-    usual: tuple[Trainer[Any, object], Domain]
-    if trainer is not None and space is not None:
-        usual = trainer, space
-    else:
-        usual = _default(brought, model, prepared, epsilon)
+    own = None if trainer is None or space is None else (trainer, space)
+    usual = own or _default(brought, model, prepared, epsilon)
     made, tried = with_score(usual[0], wanted), usual[1] if space is None else space
     if model is not None and isinstance(made, DpSgdTrainer):
         try_network(made, tried, brought.data, pickle=bool(options.get("pickle")))
@@ -152,10 +149,15 @@ def tune(
         rehearsal, hidden = options.get("rehearsal"), options.get("release_at") is not None
         if rehearsal is not None and not hidden and options.get("seed") is None:
             explain(offer(advice.plan, Path(rehearsal), options.get("executor")))
+    told: dict[str, Any] = {"data_is": data_is, "explain": explain, **_of_records(data, brought), **options}
+    return _told(run(advice.plan, made, brought.data, **told), explain)
+
+
+def _of_records(data: Any, brought: Incoming) -> dict[str, Any]:
+    """What a run is told of where its records come from."""
     noted = {"repairs": dict(brought.repairs)} if brought.repairs else None
-    options = {"source": data if isinstance(data, str | Path) else None, **options}
-    told: dict[str, Any] = {"data_is": data_is, "notes": noted, "encoder": brought.encoder, "explain": explain}
-    return _told(run(advice.plan, made, brought.data, **told, **options), explain)
+    source = data if isinstance(data, str | Path) else None
+    return {"source": source, "notes": noted, "encoder": brought.encoder}
 
 
 def _told(release: Release, explain: Callable[[str], None] | None) -> Release:

@@ -2,7 +2,7 @@
 
 Figure 2 is simulated as in the paper. Figure 4 is scaled down for two cores: linear models instead of small networks,
 fewer repetitions; ``hype_fig4`` says what in its notes. Nothing here touches data that must stay private: the data sets
-are public benchmarks, which is why accuracies may be printed.
+are public benchmarks, which is why accuracies may be printed. Both figures stay in one file: they share the votes.
 """
 
 from __future__ import annotations

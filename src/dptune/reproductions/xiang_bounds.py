@@ -124,8 +124,8 @@ def table_accounting(say: Callable[[str], None] = silent, *, laws: Sequence[str]
             for epsilon, total in PRINTED.items():
                 theirs = _bounds(bases[epsilon], law)["theirs"]
                 normal = kind == "Gaussian"
-                left = [left(law, total, who) if normal else "-" for who in ("previous", "theirs", "ours")]
-                rows.append((kind, name, mean, epsilon, total, theirs, *left))
+                rest = [left(law, total, who) if normal else "-" for who in ("previous", "theirs", "ours")]
+                rows.append((kind, name, mean, epsilon, total, theirs, *rest))
             progress.done(f"{kind}, {name}")
     return Table(
         "Xiang et al., table of gains: base 1, 2, 4 and totals 1.83, 3.43, 6.69, delta 1e-5",

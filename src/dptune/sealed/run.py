@@ -152,13 +152,18 @@ def run(
             pickle=pickle,
             units=None if units is None else asdict(units),
             opening=opening,
-            training=trainer.declared_training if isinstance(trainer, DeclaresTraining) else None,
-            public_encoder=encoder_facts(trainer),
+            **_declared_by(trainer),
         )
         noted = _first_notes(terms, trainer, notes, noticed) | {"records": mark_of(data, randomness)}
         vault = Vault.create(path / "vault", noted, randomness)
         keep_features(vault, trainer, data)
         return UnderWay(path, vault, terms, trainer, data, executor or Processes(), beat).work()
+
+
+def _declared_by(trainer: object) -> dict[str, Any]:
+    """What a trainer says of itself, for the statement; public."""
+    training = trainer.declared_training if isinstance(trainer, DeclaresTraining) else None
+    return {"training": training, "public_encoder": encoder_facts(trainer)}
 
 
 def _usual_path(named: str | Path, identity: str) -> Path:

@@ -3,7 +3,8 @@
 An encoder costs no privacy if two things hold, and the statement of a release names both: it was made without the
 private records, and what it says of one record depends on that record alone. The second is kept up here: records are
 encoded one at a time from the same state of the process, and one that cannot be encoded becomes zeros. A file may
-*name* an encoder but never loads it: importing one runs its code, so that is left to the user.
+*name* an encoder but never loads it: importing one runs its code, so that is left to the user. How a record is read,
+encoded and repaired stays together here, because the promise is about all three.
 """
 
 from __future__ import annotations
