@@ -12,7 +12,6 @@ import contextlib
 import re
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +31,7 @@ from dptune.sealed._terms import Terms, check_able, check_name, check_run, prefl
 from dptune.sealed._under_way import UnderWay, check_release
 from dptune.sealed._units import RECORD, check_relation_of_units, declared_units
 from dptune.sealed.duration import release_time
-from dptune.sealed.features import encoder_facts, keep_features
+from dptune.sealed.features import keep_features
 from dptune.sealed.interrupt import interruptible
 from dptune.sealed.loop import Beat
 from dptune.sealed.release import (
@@ -42,7 +41,7 @@ from dptune.sealed.release import (
 )
 from dptune.sealed.vault import Vault
 from dptune.tables import Encoder
-from dptune.trainer import DeclaresGenerator, DeclaresTraining, Trainer
+from dptune.trainer import DeclaresGenerator, Trainer
 
 __all__ = ["resume", "run"]
 
@@ -148,22 +147,14 @@ def run(
             release_at=release_at,
             replay=_replay_of(rehearsal),
             job=job,
-            encoder=None if encoder is None else encoder.describe(),
             pickle=pickle,
-            units=None if units is None else asdict(units),
             opening=opening,
-            **_declared_by(trainer),
+            **declarations(trainer, encoder, units),
         )
         noted = _first_notes(terms, trainer, notes, noticed) | {"records": mark_of(data, randomness)}
         vault = Vault.create(path / "vault", noted, randomness)
         keep_features(vault, trainer, data)
         return UnderWay(path, vault, terms, trainer, data, executor or Processes(), beat).work()
-
-
-def _declared_by(trainer: object) -> dict[str, Any]:
-    """What a trainer says of itself, for the statement; public."""
-    training = trainer.declared_training if isinstance(trainer, DeclaresTraining) else None
-    return {"training": training, "public_encoder": encoder_facts(trainer)}
 
 
 def _usual_path(named: str | Path, identity: str) -> Path:
