@@ -24,6 +24,7 @@ from dptune.ledgers import Ledger
 from dptune.methods.plan import Plan
 from dptune.randomness import Randomness
 from dptune.sealed._clock import Deadline
+from dptune.sealed._declarations import declarations
 from dptune.sealed._folder import Folder, check_unused, new_folder, working_in
 from dptune.sealed._records import check_records, mark_of
 from dptune.sealed._shared import known_ledger, name_of, notice, shared_ledger
