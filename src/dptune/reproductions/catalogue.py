@@ -146,7 +146,7 @@ def _hype_fig11(quick: bool, say: Say) -> Table:
 
 
 def _hype_scales(quick: bool, say: Say) -> Table:
-    from dptune.reproductions.hype import hype_scales  # noqa: PLC0415 - needs the extra 'flower'
+    from dptune.reproductions.hype_scales import hype_scales  # noqa: PLC0415 - needs the extra 'flower'
 
     del quick, say
     return hype_scales()
