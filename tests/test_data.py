@@ -92,7 +92,12 @@ def test_without_a_declared_range_features_stay_and_their_squares_are_finite() -
 def test_no_record_decides_what_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, ...]] = []
     room = _memory.room
-    monkeypatch.setattr(_memory, "room", lambda shape, kind: asked.append(shape) or room(shape, kind))
+
+    def noted(shape: tuple[int, ...], kind: Any) -> Any:
+        asked.append(shape)
+        return room(shape, kind)
+
+    monkeypatch.setattr(_memory, "room", noted)
     for kind in (np.float64, np.float32, np.int64):
         for bad in (0.0, np.nan, np.inf, 1e30):
             x = np.zeros((5, 2))

@@ -5,18 +5,33 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
+
+from dptune.cli._commands import _loaded
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 TESTED_ELSEWHERE = {"contributing.md"}  # tests/methods/test_own_method.py runs the method of that page
-LONG = {"audit.md", "scikit_learn.md", "tables.md", "torch.md", "training.md"}
+LONG = {
+    "audit.md",
+    "engine.md",
+    "federated.md",
+    "how_to/optuna.md",
+    "opacus.md",
+    "scikit_learn.md",
+    "tables.md",
+    "torch.md",
+    "training.md",
+}
 NEED_DATA = {"training.md"}
 
 _TABLE = """
@@ -63,6 +78,23 @@ settings = Settings(sampling_rate=0.05, noise_multiplier=1, steps=3, clip_norm=1
 trainer = DpSgdTrainer(softmax(64, 10), settings, validation=load("digits").test)
 space = dpt.Space(learning_rate=dpt.Float(0.1, 10, log=True))
 """,
+    "how_to/optuna.md": """
+import runpy
+import dptune as dpt
+
+given = runpy.run_path("EXAMPLES/optuna_objective.py")
+objective, data, cost = given["objective"], given["DIGITS"].train, dpt.Gaussian(given["NOISE"])
+""".replace("EXAMPLES", str(ROOT / "examples")),
+    "opacus.md": """
+import torch
+from dptune.training import load
+
+digits = load("digits")
+X, y = torch.tensor(digits.train.x), torch.tensor(digits.train.y)
+
+def accuracy(model):
+    return float((model(torch.tensor(digits.test.x)).argmax(1).numpy() == digits.test.y).mean())
+""",
     "scikit_learn.md": _TABLE
     + """
 from dptune.data import Dataset
@@ -105,6 +137,59 @@ def test_the_blocks_of_a_page_run_in_their_order(page: str, tmp_path: Path, requ
     program = SURROUNDINGS.get(page, "") + _blocks(page)
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+_COMMAND = re.compile(r"^ {4,}(?:\$ )?dptune (.+?)(?: {2,}.*)?$", re.MULTILINE)
+COMMANDS = sorted(
+    {(page, one) for page in PAGES for one in _COMMAND.findall((DOCS / page).read_text(encoding="utf-8"))}
+)
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=str)
+def test_every_command_of_a_page_is_one(page: str, command: str) -> None:
+    """Its name, arguments and options are known; what the first page shows is run, below."""
+    del page
+    name, *arguments = shlex.split(command)
+    found: Any = _loaded(name)
+    try:
+        if isinstance(found, click.Group):
+            found, arguments = found.commands[arguments[0]], arguments[1:]
+        found.make_context(name, arguments)
+    except click.exceptions.Exit as asked:  # for help
+        assert asked.exit_code == 0  # noqa: PT017 - it is no failure
+
+
+@pytest.mark.slow
+def test_the_first_page_from_a_csv_to_a_release(tmp_path: Path) -> None:
+    """The commands in their order, as a newcomer types them; the last one is refused, as the page says."""
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    subprocess.run([sys.executable, "-c", _TABLE], cwd=tmp_path, check=True)
+    (tmp_path / "icu.toml").unlink()
+    options: dict[str, Any] = {"cwd": tmp_path, "env": {**os.environ, "DPTUNE_LEDGER": str(tmp_path / "budget.ledger")}}
+    codes = []
+    for command in sorted((one for page, one in COMMANDS if page == "index.md"), key=text.index):
+        done = subprocess.run(
+            [sys.executable, "-m", "dptune", *shlex.split(command)], capture_output=True, check=False, **options
+        )
+        codes.append(done.returncode)
+        if command.startswith("schema draft"):
+            (schema,) = re.findall(r"^```toml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+            (tmp_path / "icu.toml").write_text(schema, encoding="utf-8")
+    assert codes == [0, 0, 0, 2]
+    for name in ("statement.md", "release.json", "plan.json", "model.npz"):
+        assert (tmp_path / "runs" / "icu" / "release" / name).is_file()
+    assert (tmp_path / "predictions.csv").is_file()
+
+
+def test_python_stands_in_blocks_that_run() -> None:
+    """Indented blocks are for commands and drawings."""
+    python = re.compile(
+        r"^ {4}(?:from [\w.]+ import |import \w|def \w+\(|class \w+[(:]|@\w|\w+ = \w+\(|\w+\(.*\)$)", re.MULTILINE
+    )
+    fences = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+    for page in PAGES:
+        if not page.startswith("theorems/"):
+            assert python.findall(fences.sub("", (DOCS / page).read_text(encoding="utf-8"))) == [], page
 
 
 def test_figures_that_pages_state_are_printed_by_their_blocks(tmp_path: Path) -> None:

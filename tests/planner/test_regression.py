@@ -20,7 +20,7 @@ from dptune.scores import AbsoluteError, Accuracy, Auc, Balanced
 from dptune.sealed import load_release
 from dptune.tables import Encoder, Number, NumberTarget, Schema, Target
 from dptune.trainer import trainer
-from dptune.training import DpSgdTrainer, Settings, TrainedRegression, softmax
+from dptune.training import DpSgdTrainer, Mlp, Regression, Settings, TrainedRegression, softmax
 from dptune.training.trained_regression import coefficient_of_determination
 
 SCHEMA = """
@@ -189,3 +189,14 @@ seed = 1
         job.write_text(text.replace('kind = "mlp"', wrong), encoding="utf-8")
         assert main(["tune", str(job), "--out", str(tmp_path / "other")]) == 2
     assert main(["tune", str(job), "--shares", "a,b", "--out", str(tmp_path / "other")]) == 2
+
+
+def test_a_torch_model_is_refused_for_numbers_and_a_regression_is_taken() -> None:
+    told: dict[str, Any] = {"target_range": (0, 3), "records": 200, "dataset": "d", "epsilon": 3, "delta": 1e-4}
+    data = (np.zeros((9, 3)), np.zeros(9))
+    with pytest.raises(InvalidInput, match=r"^A torch 'model' is trained on classes.*model=Regression\(3, \(16,\)"):
+        tune(data, model=lambda params: None, **told)
+    with pytest.raises(InvalidInput, match=r"^A Mlp is trained on classes"):
+        tune(data, model=Mlp(3, 2), **told)
+    with pytest.raises(InvalidInput, match=r"The model predicts in \(0.0, 2.0\) but targets are declared in"):
+        tune(data, model=Regression(3, (8,), target_range=(0, 2)), **told)

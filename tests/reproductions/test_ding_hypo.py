@@ -20,14 +20,15 @@ def test_fig3_orders_the_methods() -> None:
     assert float(rows[100]["final"]) > 0.9 > float(rows[10]["final"]) > float(rows[0.5]["final"])
     for row in rows.values():
         assert float(row["flip"]) > float(row["sparse"]) > float(row["filtered"]) - 0.05
-    assert any("does NOT hold; 0.95 takes k*eps = 100" in note for note in table.notes)
+    assert [one.outcome for one in table.verdicts] == ["reproduces", "does not reproduce", "cannot be told"]
+    assert "0.95 takes k*eps = 100" in table.verdicts[1].why
 
 
 def test_fig4_without_noise_is_the_formula() -> None:
     table = fig4(k_epsilons=(1e9,), granularities=(0.1, 0.01), repeats=20)
     for row in table.as_dicts():
         assert row["T"] == row["T no noise"]
-    assert "holds." in table.notes[0]
+    assert [one.outcome for one in table.verdicts] == ["reproduces", "cannot be told"]
 
 
 def test_simulation_on_a_made_up_landscape() -> None:
@@ -43,7 +44,8 @@ def test_simulation_on_a_made_up_landscape() -> None:
         assert 0 < float(row["uniform"]) < 0.9
         assert 0 < float(row["GP"]) < 0.9
         assert float(row["unif x2"]) > float(row["uniform"])
-    assert any(note.startswith("Paper: GP beats uniform") for note in table.notes)
+    (said,) = table.verdicts
+    assert said.claim.startswith("GP beats uniform")
 
 
 def test_prefix_winners_follow_the_noisy_best() -> None:
@@ -60,6 +62,6 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     said = json.loads(capsys.readouterr().out)
     assert len(said["rows"]) == 25
     app(["ding-fig3"], standalone_mode=False)
-    assert "does NOT hold" in capsys.readouterr().out
+    assert "DOES NOT REPRODUCE: k >= 5/eps" in capsys.readouterr().out
     with pytest.raises(InvalidInput, match="hypo-mnist-sim"):
         app(["ding-fig9"], standalone_mode=False)

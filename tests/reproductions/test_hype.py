@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from dptune.reproductions._hype_linear import LinearBank
-from dptune.reproductions.hype import hype_fig2, hype_fig4, hype_scales
+from dptune.reproductions.hype import _fig4_verdicts, hype_fig2, hype_fig4
+from dptune.reproductions.hype_scales import hype_scales
 
 
 def test_figure_2_at_a_quarter_of_the_budget() -> None:
@@ -19,6 +20,7 @@ def test_figure_2_at_a_quarter_of_the_budget() -> None:
     assert success[1] == pytest.approx(0.96, abs=0.01 + 5 * 0.0062)
     assert success[5] > 0.99
     assert success[25] == pytest.approx(0.83, abs=0.01 + 5 * 0.0119)
+    assert table.verdicts[0].claim.startswith("as long as k is small")
     assert [row["sigma"] for row in table.as_dicts()] == pytest.approx([18.789, 42.01, 93.94], abs=0.01)
 
 
@@ -28,7 +30,9 @@ def test_voting_for_all_is_guessing() -> None:
 
 
 def test_the_papers_five_scales() -> None:
-    rows = hype_scales().as_dicts()
+    table = hype_scales()
+    rows = table.as_dicts()
+    assert [one.outcome for one in table.verdicts] == ["does not reproduce"]  # a list of deviations, not of variances
     assert [row["exact"] for row in rows] == pytest.approx([97.24, 42.01, 22.24, 11.80, 4.40], abs=0.005)
     # Its own account, over all orders, gives its list to within five percent.
     assert [row["by Renyi"] for row in rows] == pytest.approx([row["paper"] for row in rows], rel=0.05)
@@ -46,6 +50,14 @@ def test_candidates_trained_together_equal_candidates_trained_alone() -> None:
         one = LinearBank([candidate], 6, 3)
         alone = one.train(one.start(), x, y, epochs=range(3), batch=16, rng=np.random.default_rng(1))
         np.testing.assert_allclose(together[:, 3 * i : 3 * i + 3], alone, rtol=1e-4, atol=1e-6)
+
+
+def test_linear_figure_4_is_judged() -> None:
+    row: dict[str, str | int | float] = {"opt": 0.9, "guess": 0.5, "eps 1": 0.85, "subsets": "-", "feathers": 0.6}
+    close, rivals = _fig4_verdicts([row], (1.0,), 1.0)
+    assert (close.outcome, rivals.outcome) == ("does not reproduce", "reproduces")
+    assert _fig4_verdicts([row | {"eps 1": 0.895}], (1.0,), 1.0)[0].outcome == "reproduces"
+    assert _fig4_verdicts([row], (1.0,), 3.0)[1].outcome == "cannot be told"
 
 
 @pytest.mark.slow

@@ -24,6 +24,8 @@ def test_all_games_stay_below_the_account() -> None:
     assert float(row["worst case"]) > float(row["etcv"]) > 1.0
     assert len(lines) == 4
     assert "xiang-audit" in FIGURES
+    assert [one.claim[:4] for one in table.verdicts] == ["NTNV", "NTCV", "ETCV"]
+    assert table.verdicts[0].outcome == "reproduces"
 
 
 def test_area_under_the_curve_of_two_gaussians() -> None:

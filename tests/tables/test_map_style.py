@@ -231,7 +231,7 @@ class _Rude:
         raise self.error
 
     __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = _raise
-    __hash__ = __index__ = __int__ = __float__ = __bool__ = __str__ = __repr__ = _raise  # type: ignore[assignment]
+    __hash__ = __index__ = __int__ = __float__ = __bool__ = __str__ = __repr__ = _raise
     __floor__ = __abs__ = __trunc__ = strip = _raise
 
 

@@ -27,7 +27,7 @@ torch = pytest.importorskip("torch", reason="modules need torch")
 from tests.training.drawn_networks import CLASSES, networks  # noqa: E402 - as above
 from torch import nn  # noqa: E402 - after the check that torch exists
 
-from dptune.training._recognise import NotDescribed, describe, record_shape  # noqa: E402 - as above
+from dptune.training._recognise import ModuleSource, NotDescribed, describe, record_shape  # noqa: E402 - as above
 from dptune.training.engines import engine_for  # noqa: E402 - as above
 from dptune.training.network_engine import FusedModuleEngine, NetworkEngine  # noqa: E402 - as above
 from dptune.training.torch_engine import TorchEngine  # noqa: E402 - as above
@@ -127,7 +127,21 @@ def tiled_net() -> nn.Sequential:
     )
 
 
-MAKERS = [image_net, flat_net, pooled_net, tiled_net]
+def bare_net() -> nn.Sequential:
+    """Nothing has a bias; the first layer is a convolution with one place."""
+    torch.manual_seed(7)
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 3, 3)),
+        nn.Conv2d(1, 8, 3, bias=False),
+        nn.Flatten(),
+        nn.Tanh(),
+        nn.Linear(8, 17, bias=False),
+        nn.ReLU(),
+        nn.Linear(17, CLASSES, bias=False),
+    )
+
+
+MAKERS = [image_net, flat_net, pooled_net, tiled_net, bare_net]
 
 
 @given(networks(), st.sampled_from([0.01, 1.0, 1e6]), st.integers(0, 2))
@@ -268,6 +282,57 @@ def test_one_record_moves_an_exact_sum_by_the_clip_norm(make: Any) -> None:
     module = make()
     features = record_shape(describe(module))[0]  # type: ignore[index] # all say their shape
     check(lambda: engine_for(module, double=True), records(features, CLASSES), secure, [0.1, 1.0])
+
+
+@pytest.mark.parametrize("first", ["convolution", "dense"])
+def test_inputs_next_to_nothing_do_not_overflow_an_exact_sum(first: str) -> None:
+    torch.manual_seed(0)
+    begin: list[nn.Module] = [nn.Linear(4, 8, bias=False)]
+    if first == "convolution":
+        begin = [nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 8, 2, bias=False), nn.Flatten()]
+    module = nn.Sequential(*begin, nn.Linear(8, CLASSES))
+    with torch.no_grad():
+        module[-1].weight.mul_(1e38)
+    data = drawn_records(4, 12)
+    data = Dataset(data.x * np.float32(1e-38), data.y, CLASSES)
+    engine = engine_for(module, double=True)
+    assert type(engine) is NetworkEngine
+    without, having = (secure(engine, data.take(np.arange(count)), 0.1) for count in (11, 12))
+    assert np.isfinite(having).all()
+    assert np.linalg.norm(having - without) <= 0.1
+
+
+def by_rule(each: Any, sizes: list[int], clip: float, rule: str) -> Any:
+    """The clipped sum by a rule, from gradients and the number of every layer's parameters."""
+    norms = np.linalg.norm(each, axis=1, keepdims=True)
+    if rule == "automatic":
+        return (each * clip / (norms + 0.01)).sum(0)
+    parts = np.split(each, np.cumsum(sizes)[:-1], axis=1)
+    most = clip / np.sqrt(len(sizes))
+    lengths = [np.linalg.norm(part, axis=1, keepdims=True) for part in parts]
+    return np.concatenate(
+        [(p * np.minimum(1.0, most / np.maximum(own, 1e-30))).sum(0) for p, own in zip(parts, lengths, strict=True)]
+    )
+
+
+@pytest.mark.parametrize("rule", ["automatic", "per layer"])
+@pytest.mark.parametrize("make", MAKERS)
+def test_other_rules_of_clipping(make: Any, rule: str) -> None:
+    module = make()
+    layers, flat = describe(module), flat_of(module)
+    data, each = expected_shares(make, np.inf)
+    data, each = data.take(np.arange(40)), each[:40]
+    sizes = [sum(p.numel() for p in m.parameters()) for m in module if list(m.parameters())]
+    for clip, double in ((0.05, False), (0.2, True)):
+        engine = NetworkEngine(
+            layers, ModuleSource(module, fresh=False), record_shape(layers), double=double, clipping=rule
+        )
+        expected = by_rule(each, sizes, clip, rule)
+        found = summed(engine, data, flat, clip)
+        assert np.linalg.norm(found - expected) <= 1e-6 * 40 * clip
+        check(lambda made=engine: made, records(data.x.shape[1], CLASSES), secure if double else fast, [clip])
+    with pytest.raises(InvalidInput, match="no clipping called 'none'"):
+        NetworkEngine(layers, ModuleSource(module, fresh=False), record_shape(layers), clipping="none")
 
 
 @pytest.mark.parametrize("make", MAKERS)

@@ -32,6 +32,7 @@ COMMANDS = {
     "vault": "What a curator may see of a sealed run: scores, errors, timings. Every reading is logged.",
     "vote": "Choose one configuration by a private vote of simulated clients.",
     "reproduce": "Compute a published figure again, beside the paper's claim.",
+    "leaderboard": "Compare tuning methods and rivals at the same total epsilon; goes on where it was stopped.",
     "ledger": "The budget ledger: show, verify, rebuild, add, raise.",
     "audit": "Attack private selection: a lower bound from games, a certificate, and the account's upper bound.",
 }

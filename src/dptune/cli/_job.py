@@ -251,10 +251,13 @@ def with_schema(job: Job, target: str | None = None) -> Job:
     return job.with_fields("data", schema=found.describe())
 
 
-def load_data(job: Job) -> Loaded:
-    """The records of a job, whose schema is in it (:func:`with_schema`), with the features that it names."""
+def load_data(job: Job, kept: Path | None = None) -> Loaded:
+    """The records of a job, whose schema is in it (:func:`with_schema`), with the features that it names; the vault of
+    a run that was cut off (in the folder ``kept``) may hold those that an encoder made."""
+    if ":" in str(job.get("data", "features", "none")):
+        job.attribute(job.get("data", "features"), "encoder")  # from the job's own folder
     features_of(job.sections)  # refused before anything is read
-    return with_features(job.sections, _load(job))
+    return with_features(job.sections, _load(job), kept)
 
 
 def _load(job: Job) -> Loaded:

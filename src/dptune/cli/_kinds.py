@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
+from dptune.planner.encoded import features_name
 from dptune.planner.kinds import KINDS, Kind, kind_of_benchmark
-from dptune.training.features import named_features
+from dptune.sealed.features import kept_features
+from dptune.training.features import check_features, named_features
 
 if TYPE_CHECKING:
     from dptune.cli._job import Loaded
@@ -33,7 +36,7 @@ def kind_of(sections: Sections) -> Kind | None:
         return KINDS["table"]
     named = data.get("features")
     if named not in (None, "none"):
-        return replace(KINDS["image"], features=str(named))
+        return replace(KINDS["image"], features=features_name(named))
     usual = kind_of_benchmark(data.get("name"))
     return usual if usual is None or named is None else replace(usual, features="none")
 
@@ -41,13 +44,22 @@ def kind_of(sections: Sections) -> Kind | None:
 def features_of(sections: Sections) -> str:
     """The name of the public features that the job's records become."""
     kind = kind_of(sections)
-    name = str(sections.get("data", {}).get("features", "none" if kind is None else kind.features))
-    named_features(name)
+    name = features_name(sections.get("data", {}).get("features", "none" if kind is None else kind.features))
+    check_features(name)
     return name
 
 
-def with_features(sections: Sections, loaded: Loaded) -> Loaded:
-    """The records, and the public ones for scores, with the job's features; computed record by record."""
+def with_features(sections: Sections, loaded: Loaded, kept: Path | None = None) -> Loaded:
+    """The records, and the public ones for scores, with the job's features; computed record by record.
+
+    Args:
+        sections: of the job.
+        loaded: the records as they were read.
+        kept: the folder of a run that was cut off, whose vault may hold what an encoder made of them.
+
+    Returns:
+        The records with features.
+    """
     name = features_of(sections)
     if name == "none":
         return loaded
@@ -55,4 +67,6 @@ def with_features(sections: Sections, loaded: Loaded) -> Loaded:
         raise InvalidInput(f"'features' of [data] is for images as rows of an array; leave {name!r} out here.")
     make = named_features(name)
     public = None if loaded.public is None else loaded.public.map(make, _FEATURE_RANGE)
-    return loaded._replace(data=loaded.data.map(make, _FEATURE_RANGE), public=public)
+    found = None if kept is None else kept_features(kept)
+    private = make if found is None or len(found) != len(loaded.data) else lambda _: found
+    return loaded._replace(data=loaded.data.map(private, _FEATURE_RANGE), public=public)

@@ -51,7 +51,7 @@ def resume(
         job = Job.from_stored(sections)
         if ":" in (method := str(job.get("method", "name", ""))):
             find_method(job, method)  # imported, so that its plan can be read
-        loaded = load_data(job)
+        loaded = load_data(job, folder)
         trainer = make_trainer(job, loaded.data, loaded.public, loaded.encoder)
         with heartbeat("finishing inside the seal") as beat:
             release = resume_run(folder, trainer, loaded.data, executor=make_executor(job), beat=beat)

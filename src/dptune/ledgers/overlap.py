@@ -139,10 +139,11 @@ def _hashes(columns: Sequence[npt.NDArray[Any]], key: bytes) -> Iterator[_Hashes
     stream = hashlib.shake_256(b"dptune overlap" + key).digest(8 * (width + 1))
     factors = np.frombuffer(stream, np.uint64) | np.uint64(1)
     rows = max(1, _WORDS // width)
+    ends = np.cumsum([_row_words(column) for column in columns])
+    own = list(zip(columns, np.split(factors[:-1], ends[:-1]), strict=True))
     for start in range(0, len(columns[0]), rows):
-        words = np.concatenate([_words(column[start : start + rows]) for column in columns], axis=1)
-        words *= factors[:-1]
-        yield _mixed(words.sum(axis=1, dtype=np.uint64) + factors[-1])
+        sums = [_words(column[start : start + rows]) @ mine for column, mine in own]  # modulo 2^64
+        yield _mixed(sum(sums, factors[-1:]))
 
 
 def _row_words(column: npt.NDArray[Any]) -> int:
@@ -154,6 +155,8 @@ def _words(rows: npt.NDArray[Any]) -> _Hashes:
     """The bytes of every row, as words of 32 bits."""
     width = _row_words(rows)
     content = np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8).reshape(len(rows), -1)
+    if content.shape[1] == 4 * width:
+        return content.view(np.uint32).astype(np.uint64)
     padded = np.zeros((len(rows), 4 * width), np.uint8)
     padded[:, : content.shape[1]] = content
     return padded.view(np.uint32).astype(np.uint64)

@@ -11,6 +11,7 @@ from dptune.methods.adaptive import Adaptive
 from dptune.methods.baselines import Naive, NonPrivateOptimum, RandomGuess
 from dptune.methods.budget import Budget
 from dptune.methods.execute import fit_trial
+from dptune.methods.linear_scaling import LinearScaling
 from dptune.methods.lines import Line
 from dptune.methods.noisy_best import NoisyBest
 from dptune.methods.plan import Method, Plan
@@ -28,6 +29,7 @@ __all__ = [
     "Adaptive",
     "Budget",
     "Line",
+    "LinearScaling",
     "Method",
     "Naive",
     "NoisyBest",

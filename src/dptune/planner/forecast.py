@@ -2,8 +2,8 @@
 
 The model is about the distance between the released model and the best candidate, trained on everything without tuning.
 Three things lose accuracy: few configurations are tried, scores on a part are noisy, and the records that are tuned on
-are not trained on. Its constants were fitted on public data sets by ``benchmarks/defaults.py``; ``docs/accuracy.md``
-shows the model beside what was measured. Nothing here may look at private records.
+are not trained on. Its constants were set by hand from public landscapes; ``benchmarks/forecast.py`` fits them again
+and scores both on data sets that were left out (``docs/accuracy.md``). Nothing here may look at private records.
 """
 
 from __future__ import annotations

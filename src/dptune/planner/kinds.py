@@ -20,14 +20,15 @@ from dptune.spaces import Float, Space
 from dptune.training import DpSgdTrainer, Momentum, Settings, softmax
 from dptune.training.features import named_features
 
-__all__ = ["KINDS", "Kind", "kind_named", "kind_of_benchmark", "with_features"]
+__all__ = ["KINDS", "Kind", "check_trainer_free", "kind_named", "kind_of_benchmark", "with_features"]
 
 _RATE = 0.1
 _LEAST_BATCH = 256
 _STEPS = 400
 _MOST_WORK = 1.6e9  # features of records that one training reads: some seconds on one core
 _CLIP = 0.1
-_TRAVEL = 3200.0  # learning rate x clip norm x steps at epsilon 1: benchmarks/defaults.py
+_TRAVEL = 3200.0  # learning rate x clip norm x steps for _USUAL records at epsilon 1: benchmarks/defaults.py
+_USUAL = 60_000
 _WIDTH = 4.0  # what is tried reaches from the rule over this to the rule times this
 
 
@@ -77,7 +78,7 @@ class Kind:
             noise_multiplier=1.0,  # the plan sets it
             steps=steps,
             clip_norm=_CLIP,
-            learning_rate=_learning_rate(steps, epsilon),
+            learning_rate=_learning_rate(steps, records, epsilon),
             optimizer=Momentum(0.9),
         )
         return DpSgdTrainer(softmax(features, classes), settings, validation=validation, prepared=self.features)
@@ -95,7 +96,7 @@ class Kind:
         """
         if self.name == "table":
             return default_space()
-        middle = _learning_rate(_steps(features, records, epsilon), epsilon)
+        middle = _learning_rate(_steps(features, records, epsilon), records, epsilon)
         return Space(learning_rate=Float(middle / _WIDTH, middle * _WIDTH, log=True))
 
 
@@ -113,9 +114,14 @@ def _steps(features: int, records: int, epsilon: float) -> int:
     return round(min(wanted, max(affordable, _STEPS / 4)))
 
 
-def _learning_rate(steps: int, epsilon: float) -> float:
-    """The rule: a way of public length over all steps, the longer the less noise there is."""
-    return _TRAVEL * math.sqrt(min(10.0, max(0.1, epsilon))) / (steps * _CLIP)
+def _learning_rate(steps: int, records: int, epsilon: float) -> float:
+    """The rule: a way of public length over all steps.
+
+    Noise per record falls with epsilon x records, and the way that pays grows with that; where there is much of it,
+    noise is no longer what ends the way, and it grows with the root.
+    """
+    plenty = min(10.0, max(0.1, epsilon)) * records / _USUAL
+    return _TRAVEL * min(plenty, math.sqrt(plenty)) / (steps * _CLIP)
 
 
 def with_features(brought: Incoming, features: str, trainer: object | None) -> Incoming:
@@ -142,11 +148,23 @@ def with_features(brought: Incoming, features: str, trainer: object | None) -> I
     make = named_features(features)
     if features == "none":
         return brought
-    if trainer is not None:
-        raise InvalidInput("'features' is for the default trainer; give your own one records with features.")
+    check_trainer_free(trainer)
     if not isinstance(brought.data, Dataset) or brought.encoder is not None:
         raise InvalidInput(f"'features' is for images as rows of an array; leave {features!r} out here.")
     return replace(brought, data=brought.data.map(make, (-1.0, 1.0)))
+
+
+def check_trainer_free(trainer: object | None) -> None:
+    """Refuse features beside a trainer of the caller's own.
+
+    Args:
+        trainer: the caller's trainer, or None.
+
+    Raises:
+        InvalidInput: there is one.
+    """
+    if trainer is not None:
+        raise InvalidInput("'features' is for the default trainer; give your own one records with features.")
 
 
 KINDS = {

@@ -14,11 +14,12 @@ from dptune._global_state import kept, plain_torch
 from dptune.errors import InvalidInput
 from dptune.executors.models import pack_model
 from dptune.planner.defaults import default_trainer
+from dptune.planner.regression import default_regression
 from dptune.spaces import Choice, Domain, Float, Space
 from dptune.trainer import Params
-from dptune.training import Cnn, DpSgdTrainer, Mlp
+from dptune.training import Cnn, DpSgdTrainer, Mlp, Regression
 
-__all__ = ["Model", "corners", "network_space", "network_trainer", "try_network"]
+__all__ = ["Model", "corners", "network_space", "network_trainer", "regression_network", "try_network"]
 
 Model = Mlp | Cnn | Callable[[Params], Any]
 
@@ -50,6 +51,40 @@ def network_trainer(model: Model, features: int, classes: int, records: int) -> 
         300
     """
     return dataclasses.replace(default_trainer(features, classes, records), model=model)
+
+
+def regression_network(model: Model, features: int, ends: tuple[float, float], records: int) -> DpSgdTrainer:
+    """DP-SGD on a regression that the user describes, with the batches, steps and clip norm of the default one.
+
+    Args:
+        model: A :class:`~dptune.training.Regression`. A function that makes torch modules is refused: those are
+            trained on classes.
+        features: How many values a record has.
+        ends: The declared range of the target.
+        records: About how many records there are, a public figure.
+
+    Returns:
+        The trainer; its noise is set by a plan.
+
+    Raises:
+        InvalidInput: If ``model`` is anything else.
+
+    Example:
+        >>> from dptune.training import Regression
+        >>> regression_network(Regression(3, (16,), target_range=(0, 50)), 3, (0.0, 50.0), 4000).settings.clip_norm
+        0.1
+        >>> regression_network(lambda p: None, 3, (0.0, 50.0), 4000)
+        Traceback (most recent call last):
+        dptune.errors.InvalidInput: A torch 'model' is trained on classes, and these targets are numbers. Leave it ...
+    """
+    if not isinstance(model, Regression):
+        kind = type(model).__name__ if isinstance(model, Mlp | Cnn) else "torch 'model'"
+        raise InvalidInput(
+            f"A {kind} is trained on classes, and these targets are numbers. Leave it out for a linear regression, or "
+            f"give a network: model=Regression({features}, (16,), target_range=({ends[0]:g}, {ends[1]:g})) of "
+            "dptune.training."
+        )
+    return dataclasses.replace(default_regression(features, ends, records), model=model)
 
 
 def network_space() -> Space:

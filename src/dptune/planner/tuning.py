@@ -11,9 +11,10 @@ from dptune.accounting import ADDED_OR_REMOVED, Neighbours, Runs
 from dptune.errors import InvalidInput
 from dptune.methods import Budget
 from dptune.planner.advice import choose
-from dptune.planner.incoming import Declared, Incoming, bring_in
-from dptune.planner.kinds import KINDS, with_features
-from dptune.planner.networks import Model, network_space, network_trainer, try_network
+from dptune.planner.encoded import bring_in_with, features_name
+from dptune.planner.incoming import Declared, Incoming
+from dptune.planner.kinds import KINDS
+from dptune.planner.networks import Model, network_space, network_trainer, regression_network, try_network
 from dptune.planner.regression import default_regression, named_score, regression_space, with_score
 from dptune.planner.stopping import finish, stops_in_one_line
 from dptune.regression import range_of
@@ -27,7 +28,7 @@ from dptune.sealed.statement import no_model
 from dptune.spaces import Domain
 from dptune.tables import Schema
 from dptune.trainer import Trainer
-from dptune.training import DpSgdTrainer
+from dptune.training import DpSgdTrainer, PublicEncoder
 
 __all__ = ["tune"]
 
@@ -50,7 +51,7 @@ def tune(
     unit_rows: int | None = None,
     unit: str = "unit",
     shape: Any = None,
-    features: str = "none",
+    features: str | PublicEncoder = "none",
     model: Model | None = None,
     trainer: Trainer[Any, object] | None = None,
     space: Domain | None = None,
@@ -89,8 +90,8 @@ def tune(
         unit: what the statement and the ledger call a unit: patient, user.
         shape: for torch data sets, the shape of one record, or a public example; a record of another shape becomes
             the missing one.
-        features: public features that images become before training: "oriented-gradients" or "scattering"
-            (``docs/features.md``); the released model takes rows of pixels.
+        features: public features that records become before training: "oriented-gradients" or "scattering" for images,
+            or a public encoder (``docs/features.md``); the released model takes records as they were.
         model: a function of the parameters that makes a torch module; DP-SGD trains it. It must be a ``Sequential`` of
             common layers, or the function one that can be imported (``docs/torch.md``).
         trainer: trains one configuration and declares what that costs; by default a private softmax regression,
@@ -132,10 +133,12 @@ def tune(
     declared = Declared(
         schema, target, records, classes, data_is == "public", units, unit_rows, unit, target_range, task, shape
     )
-    brought = with_features(bring_in(data, declared, trainer), features, trainer)
+    prepared = features_name(features)
+    brought = bring_in_with(data, declared, trainer, prepared)
     wanted = named_score(score, shares, brought.data, brought.encoder, public=declared.public)
-    own = (trainer, space) if trainer is not None else _default(brought, model, features, epsilon)
-    made, tried = with_score(own[0], wanted), own[1] if space is None else space
+    own = None if trainer is None or space is None else (trainer, space)
+    usual = own or _default(brought, model, prepared, epsilon)
+    made, tried = with_score(usual[0], wanted), usual[1] if space is None else space
     if model is not None and isinstance(made, DpSgdTrainer):
         try_network(made, tried, brought.data, pickle=bool(options.get("pickle")))
     if resume is not None:
@@ -146,10 +149,15 @@ def tune(
         rehearsal, hidden = options.get("rehearsal"), options.get("release_at") is not None
         if rehearsal is not None and not hidden and options.get("seed") is None:
             explain(offer(advice.plan, Path(rehearsal), options.get("executor")))
+    told: dict[str, Any] = {"data_is": data_is, "explain": explain, **_of_records(data, brought), **options}
+    return _told(run(advice.plan, made, brought.data, **told), explain)
+
+
+def _of_records(data: Any, brought: Incoming) -> dict[str, Any]:
+    """What a run is told of where its records come from."""
     noted = {"repairs": dict(brought.repairs)} if brought.repairs else None
-    options = {"source": data if isinstance(data, str | Path) else None, **options}
-    told: dict[str, Any] = {"data_is": data_is, "notes": noted, "encoder": brought.encoder, "explain": explain}
-    return _told(run(advice.plan, made, brought.data, **told, **options), explain)
+    source = data if isinstance(data, str | Path) else None
+    return {"source": source, "notes": noted, "encoder": brought.encoder}
 
 
 def _told(release: Release, explain: Callable[[str], None] | None) -> Release:
@@ -167,10 +175,12 @@ def _default(
 ) -> tuple[Trainer[Any, object], Domain]:
     """What is trained and tried where nobody said, by the kind of the data."""
     records, ends, width = brought.records or 0, range_of(brought.data), brought.data.features
+    if model is not None and ends is not None:
+        return regression_network(model, width, ends, records), regression_space()
     if model is not None:
         return network_trainer(model, width, brought.data.classes, records), network_space()
     if ends is not None:
-        return default_regression(width, ends, records), regression_space()
+        return replace(default_regression(width, ends, records), prepared=features), regression_space()
     kind = KINDS["table"] if features == "none" else replace(KINDS["image"], features=features)
     made = kind.trainer(width, brought.data.classes, records, epsilon=epsilon)
     return made, kind.space(width, records, epsilon=epsilon)

@@ -2,7 +2,7 @@
 
 Figure 2 is simulated as in the paper. Figure 4 is scaled down for two cores: linear models instead of small networks,
 fewer repetitions; ``hype_fig4`` says what in its notes. Nothing here touches data that must stay private: the data sets
-are public benchmarks, which is why accuracies may be printed.
+are public benchmarks, which is why accuracies may be printed. Both figures stay in one file: they share the votes.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 from threadpoolctl import threadpool_limits
 
 from dptune import _validate
 from dptune._typing import Array, Floats, Indices
-from dptune.accounting.voting import calibrate_vote, continuous_vote, votes_sigma
+from dptune.accounting.voting import votes_sigma
 from dptune.federated.errors import MissingExtra
 from dptune.federated.local import dirichlet_partition, iid_partition, paper_candidates
 from dptune.reproductions import _hype_baselines as baselines
 from dptune.reproductions._hype_linear import LinearBank
 from dptune.reproductions.table import Table, Verdict, verdict
 
-__all__ = ["hype_fig2", "hype_fig4", "hype_scales"]
+__all__ = ["hype_fig2", "hype_fig4"]
 
 
 def hype_fig2(
@@ -288,57 +287,3 @@ def _federated(bank: Bank, task: _Task, parts: Sequence[Indices], rounds: int, r
             total += local * np.float32(len(part) / records)
         weights = total
     return bank.accuracy(weights, task.x_test, task.y_test)
-
-
-# -- the noise scales of section V-C
-
-
-def hype_scales(*, clients: int = 250, candidates: int = 100, votes: int = 5, delta: float = 1e-5) -> Table:
-    """The five scales that the paper lists: how it gets them, what is needed, and what they buy if misread."""
-    listed = {0.1: 103.0, 0.25: 46.0, 0.5: 24.0, 1.0: 12.5, 3.0: 4.7}
-    rows: list[tuple[str | int | float, ...]] = []
-    for epsilon, paper in listed.items():
-        ring = calibrate_vote(epsilon, delta, clients=clients, candidates=candidates, votes=votes)
-        rows.append(
-            (
-                epsilon,
-                paper,
-                _renyi_sigma(epsilon, delta, math.sqrt(2 * votes)),
-                votes_sigma(epsilon, delta, candidates=candidates, votes=votes),
-                float(continuous_vote(candidates, votes, math.sqrt(paper)).epsilon(delta)),
-                ring.scale,
-                ring.total_sigma,
-                float(ring.epsilon(delta)),
-            )
-        )
-    columns = ("epsilon", "paper", "by Renyi", "exact", "eps if variance", "s", "ring sigma", "ring epsilon")
-    title = f"Noise scales: {votes} votes on {candidates} candidates, delta {delta:g}, {clients} clients"
-    notes = (
-        "paper: listed as sigma^2, in fact sigma. by Renyi: the paper's own account (its Theorem I.1). exact: analytic",
-        "Gaussian. eps if variance: the true epsilon of a reader who takes the list at its word. ring: votes times s,",
-        "discrete noise from all clients but one, exact account.",
-    )
-    return Table(title, columns, rows, notes, (_scales_verdict(rows),))
-
-
-def _scales_verdict(rows: Sequence[tuple[str | int | float, ...]]) -> Verdict:
-    """The list is of variances only if its square roots reach the budget."""
-    bought = [float(row[4]) / float(row[0]) for row in rows]
-    needed = ", ".join(f"{float(row[3]):.2f}" for row in rows)
-    return verdict(
-        "noise sigma^2 = 103, 46, 24, 12.5, 4.7 for epsilon .1, .25, .5, 1, 3 (V-C)",
-        max(bought) <= 1.01,
-        f"read as variances they cost {min(bought):.1f} to {max(bought):.1f} times the epsilon; the list is of "
-        f"deviations, of which {needed} are needed",
-    )
-
-
-def _renyi_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
-    """The smallest sigma whose Renyi curve converts to the budget by the paper's Theorem I.1, over all orders."""
-    orders = 1.0 + np.geomspace(1e-3, 1e4, 20_000)
-    convert = np.log1p(-1.0 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1.0)
-
-    def excess(sigma: float) -> float:
-        return float(np.min(orders * sensitivity**2 / (2.0 * sigma**2) + convert)) - epsilon
-
-    return float(brentq(excess, 1e-2, 1e5))

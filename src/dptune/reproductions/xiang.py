@@ -1,7 +1,7 @@
 """The audits of Xiang et al. again: three games at four base epsilons, with real training, and ours beside them.
 
-The slides show their results as pictures without numbers, so what can be compared is their findings; the notes of
-the table say which of them hold here. Base: DP-SGD, noise calibrated to each epsilon, geometric number of runs with
+The slides show their results as pictures without numbers, so what can be compared is their findings; the table's
+verdicts say which of them hold here. Base: DP-SGD, noise calibrated to each epsilon, geometric number of runs with
 mean 10.
 """
 
@@ -21,7 +21,7 @@ from dptune.audit.games import Game
 from dptune.audit.training_games import play_training
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
-from dptune.reproductions.table import Table
+from dptune.reproductions.table import Table, Verdict, verdict
 
 __all__ = ["Area", "area", "xiang_audit"]
 
@@ -69,7 +69,8 @@ def xiang_audit(
         f"delta {DELTA:g}; {trained} games per world with training, {empty:g} without, confidence 0.95 for each number",
         _COLUMNS,
         rows,
-        _notes(rows, played),
+        _notes(rows),
+        _verdicts(rows, played),
     )
 
 
@@ -92,24 +93,43 @@ def area(curve: Curve | None, games: int) -> Area:
     return Area(value, math.sqrt(max(variance, 0.0)) / games)
 
 
-def _notes(rows: list[tuple[str | int | float, ...]], played: list[dict[str, Audit]]) -> tuple[str, ...]:
+def _notes(rows: list[tuple[str | int | float, ...]]) -> tuple[str, ...]:
+    held = sum(float(row[4]) > float(row[0]) for row in rows)
+    return (
+        f"Worst case (ours) exceeds the base epsilon at {held} of {len(rows)} bases.",
+        "The slides train larger models on other data and print no numbers.",
+    )
+
+
+def _verdicts(rows: list[tuple[str | int | float, ...]], played: list[dict[str, Audit]]) -> tuple[Verdict, ...]:
+    """The three findings. Few games show little, so that a game shows nothing is no finding unless areas agree."""
     table = [[float(cell) for cell in row] for row in rows]
 
-    def share(column: int) -> str:
+    def share(column: int) -> tuple[int, str]:
         held = sum(row[column] > row[0] for row in table)
-        return f"{held} of {len(table)} bases"
+        return held, f"{held} of {len(table)} bases"
 
     areas = [[area(found[name].curve, found[name].game.games) for name in ("ntnv", "ntcv")] for found in played]
     gains = ", ".join(f"{row[2] - row[1]:+.2f}" for row in table)
     seen = "; ".join(f"{one.value:.3f} and {other.value:.3f}" for one, other in areas)
-    apart = ", ".join(
-        f"{(other.value - one.value) / max(math.hypot(one.error, other.error), 1e-12):+.1f}" for one, other in areas
-    )
+    steps = [(other.value - one.value) / max(math.hypot(one.error, other.error), 1e-12) for one, other in areas]
+    above, controlled, shown = share(1), share(2), share(3)
     return (
-        f"NTNV, 'tuning leaks limited privacy': the games exceed the base epsilon at {share(1)}.",
-        f"NTCV, 'controlling the score does not help much': ntcv minus ntnv is {gains}; above the base at {share(2)}.",
-        f"Areas under the ROC curve, ntnv and ntcv, by base: {seen}; their differences in standard errors: {apart}.",
-        f"ETCV, 'epsilon_l > epsilon_B': at {share(3)} with this number of games.",
-        f"Worst case (ours), the same comparison: {share(4)}.",
-        "The slides train larger models on other data and print no numbers.",
+        verdict(
+            "NTNV: in practice, tuning DP-SGD leaks limited privacy",
+            above[0] == 0,
+            f"the games exceed the base epsilon at {above[1]}",
+        ),
+        verdict(
+            "NTCV: controlling the score does not help much",
+            max(steps) < 3.0 and controlled[0] == 0,
+            f"ntcv minus ntnv is {gains}, above the base at {controlled[1]}; areas under the ROC curve, ntnv and ntcv, "
+            f"by base: {seen}, differences in standard errors {', '.join(f'{step:+.1f}' for step in steps)} (much is "
+            "read as 3)",
+        ),
+        verdict(
+            "ETCV: the lower bound exceeds the base epsilon, so selection leaks more",
+            True if shown[0] == len(table) else None,
+            f"shown at {shown[1]} with this number of games; a lower bound that stays below shows nothing",
+        ),
     )

@@ -18,11 +18,11 @@ from dptune.accounting.literature import published
 from dptune.reproductions.progress import Progress, silent
 from dptune.reproductions.table import Cell, Plot, Table, Verdict, verdict
 
-__all__ = ["fig_bound", "table_accounting"]
+__all__ = ["LAWS", "PRINTED", "calibrated_mean", "fig_bound", "gaussian_base", "left", "table_accounting"]
 
 DELTA = 1e-5
-_PRINTED = {1.0: 1.83, 2.0: 3.43, 4.0: 6.69}
-_LAWS: dict[str, Callable[[float], Runs]] = {
+PRINTED = {1.0: 1.83, 2.0: 3.43, 4.0: 6.69}
+LAWS: dict[str, Callable[[float], Runs]] = {
     "geometric": Geometric,
     "logarithmic": Logarithmic,
     "tnb 0.5": lambda mean: NegativeBinomial(0.5, mean),
@@ -30,7 +30,7 @@ _LAWS: dict[str, Callable[[float], Runs]] = {
 }
 
 
-def _base(epsilon: float) -> Gdp:
+def gaussian_base(epsilon: float) -> Gdp:
     """The Gaussian base with this epsilon at delta 1e-5."""
     return Gdp(float(brentq(lambda mu: Gdp(mu).epsilon(DELTA) - epsilon, 1e-3, 6.0, xtol=1e-9)))
 
@@ -45,15 +45,15 @@ def fig_bound(
     say: Callable[[str], None] = silent,
     *,
     means: Sequence[float] = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0),
-    laws: Sequence[str] = tuple(_LAWS),
+    laws: Sequence[str] = tuple(LAWS),
 ) -> Table:
     """Upper bounds for the base of epsilon 4.36 over laws and means: previous, theirs, ours, and a certificate."""
-    base = _base(4.36)
+    base = gaussian_base(4.36)
     rows: list[tuple[Cell, ...]] = []
     progress = Progress(len(laws) * len(means), say)
     for name in laws:
         for mean in means:
-            law = _LAWS[name](mean)
+            law = LAWS[name](mean)
             known, cost = _bounds(base, law), select(base, law)
             rows.append(
                 (name, mean, known["previous"], known["theirs"], cost.epsilon(DELTA), cost.epsilon_lower(DELTA))
@@ -103,29 +103,29 @@ def _trained(epsilon: float) -> DpSgd:
     return DpSgd(rate, noise, steps)
 
 
-def _calibrated(base: Cost, make: Callable[[float], Runs]) -> float:
+def calibrated_mean(base: Cost, make: Callable[[float], Runs]) -> float:
     """The mean at which Theorem 3 turns base 1 into the table's first total."""
 
     def excess(log_mean: float) -> float:
-        return _bounds(base, make(math.exp(log_mean)))["theirs"] - _PRINTED[1.0]
+        return _bounds(base, make(math.exp(log_mean)))["theirs"] - PRINTED[1.0]
 
     return math.exp(float(brentq(excess, math.log(1.5), math.log(1e5), xtol=1e-6)))
 
 
-def table_accounting(say: Callable[[str], None] = silent, *, laws: Sequence[str] = tuple(_LAWS)) -> Table:
+def table_accounting(say: Callable[[str], None] = silent, *, laws: Sequence[str] = tuple(LAWS)) -> Table:
     """The totals 1.83, 3.43 and 6.69: which laws give them, and what each bound leaves for one run."""
     rows: list[tuple[Cell, ...]] = []
     progress = Progress(2 * len(laws), say)
-    for kind, make in (("Gaussian", _base), ("DP-SGD", _trained)):
-        bases = {epsilon: make(epsilon) for epsilon in _PRINTED}
+    for kind, make in (("Gaussian", gaussian_base), ("DP-SGD", _trained)):
+        bases = {epsilon: make(epsilon) for epsilon in PRINTED}
         for name in laws:
-            mean = _calibrated(bases[1.0], _LAWS[name])
-            law = _LAWS[name](mean)
-            for epsilon, total in _PRINTED.items():
+            mean = calibrated_mean(bases[1.0], LAWS[name])
+            law = LAWS[name](mean)
+            for epsilon, total in PRINTED.items():
                 theirs = _bounds(bases[epsilon], law)["theirs"]
                 normal = kind == "Gaussian"
-                left = [_left(law, total, who) if normal else "-" for who in ("previous", "theirs", "ours")]
-                rows.append((kind, name, mean, epsilon, total, theirs, *left))
+                rest = [left(law, total, who) if normal else "-" for who in ("previous", "theirs", "ours")]
+                rows.append((kind, name, mean, epsilon, total, theirs, *rest))
             progress.done(f"{kind}, {name}")
     return Table(
         "Xiang et al., table of gains: base 1, 2, 4 and totals 1.83, 3.43, 6.69, delta 1e-5",
@@ -134,7 +134,7 @@ def table_accounting(say: Callable[[str], None] = silent, *, laws: Sequence[str]
         (
             "mean: chosen so that Theorem 3 gives 1.83 at base 1; the other two lines are then predictions. left: the "
             "epsilon that one run may have at the printed total, by each bound.",
-            "The accuracies of the table need its networks and are not run here.",
+            "The accuracies of the table: dptune reproduce xiang-table.",
         ),
         _table_verdicts(rows),
     )
@@ -165,7 +165,7 @@ def _table_verdicts(rows: list[tuple[Cell, ...]]) -> tuple[Verdict, ...]:
     )
 
 
-def _left(law: Runs, total: float, who: str) -> float:
+def left(law: Runs, total: float, who: str) -> float:
     """The largest epsilon of one run at which the whole stays within the total, by one of the bounds."""
 
     def whole(mu: float) -> float:

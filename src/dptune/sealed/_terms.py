@@ -102,6 +102,7 @@ class Terms:
     units: dict[str, Any] | None = None  # what a record is, where it is a unit of several rows; public
     opening: list[float] | None = None  # epsilon and delta with which its charge opens a data set that is new
     training: str | None = None  # how the trainer says that it trains; public
+    public_encoder: dict[str, Any] | None = None  # what made features of records, with the hash of its weights
 
     def describe(self) -> dict[str, Any]:
         return {**self.__dict__, "plan": self.plan.describe()}

@@ -247,6 +247,7 @@ class UnderWay:
             data_is=terms.data_is,
             seconds=self.vault.seconds() if receipt is None else None,
             encoder=terms.encoder,
+            public_encoder=terms.public_encoder,
             units=self._units,
             attackers=_attackers(plan),
             spent=self._spent(receipt),

@@ -62,6 +62,7 @@ def figures(facts: Facts) -> tuple[Row, ...]:
         Row("Guarantee", _guarantee(facts)),
         Row("Data set", facts.dataset),
         *_predicts(facts),
+        *_encoder(facts),
         Row("Unit of privacy", f"one {facts.unit}" if facts.units is None else facts.units.phrase),
         Row("Neighbouring data sets", f"differ by {facts.neighbours.phrase(facts.unit, 'gerund')}"),
         Row("Epsilon, delta", f"{at_most(facts.epsilon)}, {whole(delta)}"),
@@ -101,6 +102,14 @@ def _training(facts: Facts) -> tuple[Row, ...]:
         return ()
     told = "".join(one if one.isprintable() else " " for one in facts.training)[:500]
     return (Row("Training, where published settings say nothing else", told),)
+
+
+def _encoder(facts: Facts) -> tuple[Row, ...]:
+    """The public encoder that made features of records, where there was one."""
+    if facts.public_encoder is None:
+        return ()
+    name, sha256 = facts.public_encoder["name"], facts.public_encoder["sha256"]
+    return (Row("Public encoder", f"{name}, declared public; sha256 of its weights {sha256}"),)
 
 
 def _guarantee(facts: Facts) -> str:

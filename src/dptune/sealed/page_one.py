@@ -57,6 +57,7 @@ def answers(facts: Facts) -> tuple[Answer, ...]:
 
 def _computed(facts: Facts) -> Answer:
     what = "No model came out" if facts.model is None else "A model was tuned and trained"
+    charged = "" if facts.receipt is None else f" It was charged to the data set's budget on {facts.receipt.time[:10]}."
     return Answer(
         "what",
         "What is this?",
@@ -64,7 +65,8 @@ def _computed(facts: Facts) -> Answer:
             f"{what}, by the program dptune, on the data set “{facts.dataset}” ({facts.data_is} data). One "
             "configuration was chosen, by the method that the annex names, and published. This page says what the "
             "publication can at most "
-            f"reveal about one {facts.word}. It covers everything together: the tuning, the choice and the training.",
+            f"reveal about one {facts.word}. It covers everything together: the tuning, the choice and the "
+            f"training.{charged}",
         ),
     )
 
@@ -183,7 +185,10 @@ def _promises(facts: Facts) -> Answer:
         "Whoever keeps the computer: that nothing but the published files leaves; above all not the vault.",
         "The program dptune: everything else; its proofs are named in the annex.",
     )
-    text = ("Nothing here is certain if one of these promises is not kept. The annex lists every one in full.",)
+    text = (
+        "Nothing here is certain if one of these promises is not kept. This paper names roles, not people: ask who "
+        "they are. The annex lists every promise in full.",
+    )
     return Answer("promises", "Who promised what?", text, points)
 
 

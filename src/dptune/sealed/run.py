@@ -12,7 +12,6 @@ import contextlib
 import re
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +24,7 @@ from dptune.ledgers import Ledger
 from dptune.methods.plan import Plan
 from dptune.randomness import Randomness
 from dptune.sealed._clock import Deadline
+from dptune.sealed._declarations import declarations
 from dptune.sealed._folder import Folder, check_unused, new_folder, working_in
 from dptune.sealed._records import check_records, mark_of
 from dptune.sealed._shared import known_ledger, name_of, notice, shared_ledger
@@ -32,6 +32,7 @@ from dptune.sealed._terms import Terms, check_able, check_name, check_run, prefl
 from dptune.sealed._under_way import UnderWay, check_release
 from dptune.sealed._units import RECORD, check_relation_of_units, declared_units
 from dptune.sealed.duration import release_time
+from dptune.sealed.features import keep_features
 from dptune.sealed.interrupt import interruptible
 from dptune.sealed.loop import Beat
 from dptune.sealed.release import (
@@ -41,7 +42,7 @@ from dptune.sealed.release import (
 )
 from dptune.sealed.vault import Vault
 from dptune.tables import Encoder
-from dptune.trainer import DeclaresGenerator, DeclaresTraining, Trainer
+from dptune.trainer import DeclaresGenerator, Trainer
 
 __all__ = ["resume", "run"]
 
@@ -128,8 +129,7 @@ def run(
     shared = seed is None and ledger is None and data_is == "private"  # charged to the default ledger
     name = check_name(name_of(dataset, source, data, shared=shared))
     identity = secrets.token_hex(16)
-    label = name if dataset or source is None else Path(source).stem
-    path = Path(out) if out is not None else Path("dptune-runs") / f"{_plain(label)}-{identity[:8]}"
+    path = Path(out) if out is not None else _usual_path(name if dataset or source is None else Path(source), identity)
     with interruptible(path), new_folder(path) as folder, _refused(folder, seed is None and charge is None):
         book, opening = None, None
         if shared:
@@ -148,15 +148,20 @@ def run(
             release_at=release_at,
             replay=_replay_of(rehearsal),
             job=job,
-            encoder=None if encoder is None else encoder.describe(),
             pickle=pickle,
-            units=None if units is None else asdict(units),
             opening=opening,
-            training=trainer.declared_training if isinstance(trainer, DeclaresTraining) else None,
+            **declarations(trainer, encoder, units),
         )
         noted = _first_notes(terms, trainer, notes, noticed) | {"records": mark_of(data, randomness)}
         vault = Vault.create(path / "vault", noted, randomness)
+        keep_features(vault, trainer, data)
         return UnderWay(path, vault, terms, trainer, data, executor or Processes(), beat).work()
+
+
+def _usual_path(named: str | Path, identity: str) -> Path:
+    """Where a run goes if nobody said: named after its data set or file, and after itself."""
+    label = named if isinstance(named, str) else named.stem
+    return Path("dptune-runs") / f"{_plain(label)}-{identity[:8]}"
 
 
 def _replay_of(rehearsal: str | Path | None) -> str:

@@ -16,6 +16,7 @@ from dptune.accounting.attackers import Attackers
 from dptune.ledgers import Receipt
 from dptune.methods.plan import Plan
 from dptune.sealed._units import DeclaredUnits
+from dptune.sealed.features import encoder_words
 from dptune.tables import Encoder, NumberTarget
 
 __all__ = ["FILES", "RAISED", "RANDOMNESS", "SCHEMA", "WATERMARK", "Facts", "chance_of_no_model", "no_model"]
@@ -65,6 +66,7 @@ class Facts:
     data_is: str
     seconds: tuple[float, int] | None = None  # of one training, and how many shared a worker; in a rehearsal alone
     encoder: dict[str, Any] | None = None  # how rows of a table become features
+    public_encoder: dict[str, Any] | None = None  # what made features of records: name, sha256, width
     units: DeclaredUnits | None = None  # what a record is, where it is a unit of several rows
     attackers: Attackers | None = None  # what anybody can learn; None without a guarantee
     spent: float | None = None  # an epsilon that covers every charge to the data set up to this one
@@ -81,7 +83,8 @@ class Facts:
         of every run."""
         units = self.neighbours.unit_assumption(self.unit) if self.units is None else self.units.assumption
         raised = (RAISED,) if self.receipt is not None and self.receipt.rule == "odometer" else ()
-        return (*self.plan.assumptions, *(() if units is None else (units,)), *raised, *ALWAYS)
+        encoded = () if self.public_encoder is None else (encoder_words(self.public_encoder),)
+        return (*self.plan.assumptions, *(() if units is None else (units,)), *encoded, *raised, *ALWAYS)
 
     @property
     def target(self) -> dict[str, Any] | None:
@@ -115,6 +118,7 @@ class Facts:
             "dataset_spent": self.spent,
             **measured,
             **({} if self.encoder is None else {"encoder": self.encoder, "predicts": self.target}),
+            **({} if self.public_encoder is None else {"public_encoder": self.public_encoder}),
             **({} if self.units is None else {"unit_rows": self.units.unit_rows, "unit_column": self.units.column}),
             **({} if self.training is None else {"training": self.training}),
             "params": self.params,

@@ -336,7 +336,7 @@ class Vault:
                     stream.flush()
                     os.fsync(stream.fileno())
                 gone.unlink()
-            for name in ("models", "work"):
+            for name in ("work", "models"):  # models last: without them it counts as done
                 remove_tree(self.inside / name)
                 private_folder(self.inside / name)
             sync_folder(self.inside)

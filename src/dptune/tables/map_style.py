@@ -15,13 +15,13 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
 import numpy as np
 
-from dptune._global_state import kept, plain_torch
+from dptune._global_state import Globals, kept, plain_torch
 from dptune._repairs import hand_over
 from dptune._typing import AnyArray, Floats
 from dptune._validate import integer, shown
@@ -29,7 +29,7 @@ from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.tables.arrays import array_dataset
 
-__all__ = ["is_torch_data", "plain_array", "read_map_style", "record_shape"]
+__all__ = ["Apart", "apart", "is_torch_data", "plain_array", "read_map_style", "record_shape"]
 
 Label = int | float | str | None
 
@@ -109,9 +109,9 @@ def read_map_style(
         raise InvalidInput(f"Records of shape {shape} do not fit into this machine's memory.") from None
     labels: list[Label] = [None] * count
     missing = 0
-    with _apart() as apart:
+    with apart() as each:
         for place in range(count):
-            reason = apart.read(source, place, shape, x, labels)
+            reason = each.read(source, place, shape, x, labels)
             if reason is not None and public:
                 raise InvalidInput(f"Record {place} of the public data cannot be taken: {reason}.")
             missing += reason is not None
@@ -206,44 +206,56 @@ def _numbers(labels: list[Label]) -> list[object]:
     return list(np.unique(_numeric(labels)).tolist())
 
 
-class _Apart:
-    """Reads one record after the other, each from the same state of the process."""
+class Apart:
+    """Reads or computes one record after the other, each from the same state of the process."""
 
     def __init__(self, before: Any) -> None:
         self._before, self.pressed = before, False
 
-    def read(self, source: Any, place: int, shape: tuple[int, ...], x: Floats, labels: list[Label]) -> str | None:
-        """Put one record into its place; why not, if it cannot be, which is for public records alone."""
+    def call(self, one: Callable[[], None]) -> str | None:
+        """Do what concerns one record; why it failed, if it did, which is for public records alone."""
         reason = None
         self._before.restore()
         try:
-            values, label = _pair(source[place], shape)
-            x[place], labels[place] = values, label
-        except BaseException as error:  # whatever a record makes the data set raise is about that record alone
+            one()
+        except BaseException as error:  # whatever a record makes others' code raise is about that record alone
             reason = _said(error) if isinstance(error, Exception) else type(error).__name__
         if self.pressed:  # it was the user, not the record
             raise KeyboardInterrupt
         return reason
 
+    def read(self, source: Any, place: int, shape: tuple[int, ...], x: Floats, labels: list[Label]) -> str | None:
+        """Put one record into its place; why not, if it cannot be, which is for public records alone."""
+
+        def put() -> None:
+            values, label = _pair(source[place], shape)
+            x[place], labels[place] = values, label
+
+        return self.call(put)
+
 
 @contextlib.contextmanager
-def _apart() -> Iterator[_Apart]:
-    """No record is talked about, and none changes the process for the next; Ctrl-C still stops."""
+def apart(seed: int | None = None) -> Iterator[Apart]:
+    """No record is talked about, and none changes the process for the next; Ctrl-C still stops.
+
+    With a seed, what records draw is the same in every process.
+    """
     with contextlib.ExitStack() as stack:
         stack.enter_context(plain_torch())
-        apart = _Apart(stack.enter_context(kept()))
+        now = stack.enter_context(kept())
+        each = Apart(now if seed is None else Globals.seeded(seed))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.enter_context(np.errstate(all="ignore"))
         nowhere = stack.enter_context(open(os.devnull, "w"))  # noqa: PTH123 - no path
         stack.enter_context(contextlib.redirect_stdout(nowhere))
         stack.enter_context(contextlib.redirect_stderr(nowhere))
-        stack.enter_context(_interrupts(apart))
-        yield apart
+        stack.enter_context(_interrupts(each))
+        yield each
 
 
 @contextlib.contextmanager
-def _interrupts(apart: _Apart) -> Iterator[None]:
+def _interrupts(each: Apart) -> Iterator[None]:
     """Tell the user's Ctrl-C from a record that raises the same."""
     known = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(known):
@@ -251,7 +263,7 @@ def _interrupts(apart: _Apart) -> Iterator[None]:
         return
 
     def pressed(number: int, frame: FrameType | None) -> None:
-        apart.pressed = True
+        each.pressed = True
         known(number, frame)
 
     signal.signal(signal.SIGINT, pressed)

@@ -8,6 +8,7 @@ from dptune.training.benchmark_data import Dataset, Split, load
 from dptune.training.clipping import Automatic, Flat, Quantile
 from dptune.training.dpsgd import Settings, descend
 from dptune.training.dpsgd_trainer import DpSgdTrainer
+from dptune.training.encoders import PublicEncoder
 from dptune.training.engines import engine_for
 from dptune.training.features import oriented_gradients
 from dptune.training.holdout import Holdout
@@ -32,6 +33,7 @@ __all__ = [
     "Holdout",
     "Mlp",
     "Momentum",
+    "PublicEncoder",
     "Quantile",
     "Regression",
     "Settings",

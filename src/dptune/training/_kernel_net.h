@@ -7,6 +7,7 @@
  * and the sum (`s`, or `e` for exact sums). */
 enum { LINEAR, CONV, MAX_POOL, AVERAGE_POOL, ACTIVATION, NORM, MASK };
 enum { RELU, TANH, SIGMOID, SILU, GELU, GELU_TANH, ELU };
+enum { FLAT, AUTOMATIC, BY_LAYER }; /* how a record's gradient is clipped */
 enum { FIELDS = 17, CONSTANTS = 4, MOST_LAYERS = 256, GROUP = 32, MLP_GROUP = 96, PATCHES = 32768, SLACK = 64 };
 enum { FEW_PLACES = 56, FEW_VALUES = 64, TILE_VALUES = 6400 };
 static const int64_t MOST_VALUES = (int64_t)1 << 31;
@@ -38,11 +39,14 @@ typedef struct {
     float *g_few, *s_few;
     double *e_few;
     int32_t *at;                /* which value of a window was the largest */
+    double *norm;               /* squared, of every record's gradient */
+    float *factor;              /* that clips it */
     float *stat;                /* means and inverse deviations of a norm */
 } Layer;
 
 typedef struct {
     int layers, group, first;   /* first: how many layers before the first dense one */
+    int rule;                   /* FLAT, AUTOMATIC or BY_LAYER */
     long dimension, classes;
     Layer layer[MOST_LAYERS];
     int32_t *which[2]; /* of a few places: those that are not zero for every channel, and for every place the channels */
@@ -52,8 +56,6 @@ typedef struct {
     float *tile_x, *tile_y, *tile_g;
     double *sums;
     float *each; /* a norm's figures of every channel */
-    double norm[MLP_GROUP];
-    float factor[MLP_GROUP];
     int64_t label[MLP_GROUP];
 } Net;
 
@@ -162,6 +164,8 @@ static size_t lay_out_net(Net *n, int exact, char *room) {
             l->g = l->kind == LINEAR ? NULL : take(room, &used, table * (l->alone ? group : 1), 4);
             l->s = exact ? NULL : take(room, &used, table, 4);
             l->e = exact ? (double *)take(room, &used, table, 8) : NULL;
+            l->norm = (double *)take(room, &used, group, 8);
+            l->factor = take(room, &used, group, 4);
         }
         if (l->kind == LINEAR) l->t = l->below ? take(room, &used, (size_t)(l->out * l->into), 4) : NULL;
         if (l->kind == CONV) {

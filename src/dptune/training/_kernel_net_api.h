@@ -37,10 +37,11 @@ static int lay_out_checked(Net *n, int exact, const Py_buffer *room) {
 static PyObject *py_net_sum(PyObject *self, PyObject *args) {
     Py_buffer fields = {0}, constants = {0}, p = {0}, masks = {0}, x = {0}, y = {0}, index = {0}, room = {0}, sum = {0};
     double clip, unit;
+    int rule = FLAT;
     PyObject *result = NULL;
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*ddw*w*", &fields, &constants, &p, &masks, &x, &y, &index, &clip, &unit,
-                          &room, &sum))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*ddw*w*|i", &fields, &constants, &p, &masks, &x, &y, &index, &clip, &unit,
+                          &room, &sum, &rule))
         return NULL;
     Net *n = new_net();
     const int exact = unit != 0;
@@ -48,6 +49,11 @@ static PyObject *py_net_sum(PyObject *self, PyObject *args) {
         !expect(&sum, n->dimension * (exact ? 8 : 4), "sum") || !expect(&x, y.len / 8 * n->layer[0].in * 4, "x") ||
         !in_range(&index, &y, n->classes) || !lay_out_checked(n, exact, &room))
         goto done;
+    if (rule < FLAT || rule > BY_LAYER) {
+        PyErr_SetString(PyExc_ValueError, "no such rule of clipping");
+        goto done;
+    }
+    n->rule = rule;
     Py_BEGIN_ALLOW_THREADS
     use.net_sum(n, p.buf, masks.buf, x.buf, y.buf, index.buf, index.len / 8, clip, exact ? unit : 1,
                 exact ? NULL : sum.buf, exact ? sum.buf : NULL);

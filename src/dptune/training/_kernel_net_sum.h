@@ -116,10 +116,10 @@ PART void NAME(backward_alone)(Net *n, int first, int end, const float *masks, l
         else if (l->kind == MAX_POOL) NAME(max_backward)(l, l->at + r * l->outof, d, dx);
         else if (l->kind == AVERAGE_POOL) NAME(average)(l, x, NULL, d, dx);
         else NAME(norm_backward)(n, l, x, l->stat + r * 2 * l->groups, d, l->rows ? NAME(gradient_of)(l, r) : NULL, dx);
-        if (l->few) n->norm[r] += wide_square(l->g_few, (int)(l->oc * l->long_));
+        if (l->few) l->norm[r] += wide_square(l->g_few, (int)(l->oc * l->long_));
         if (l->rows) {
             const long skipped = l->few ? l->depth * l->wide : 0; /* its bias alone is there */
-            n->norm[r] += wide_square(NAME(gradient_of)(l, r) + skipped, (int)(l->rows * l->wide - skipped));
+            l->norm[r] += wide_square(NAME(gradient_of)(l, r) + skipped, (int)(l->rows * l->wide - skipped));
         }
         if (!dx) return;
         for (long i = l->in; i < l->into; i++) dx[i] = 0;
@@ -128,29 +128,41 @@ PART void NAME(backward_alone)(Net *n, int first, int end, const float *masks, l
 }
 
 /* A dense layer: norms of its gradients, derivatives by its inputs. */
-INLINE void NAME(backward_dense)(Layer *l, float *dx, double *norm, long count) {
+INLINE void NAME(backward_dense)(Layer *l, float *dx, long count) {
     for (long r = 0; r < count; r++) {
-        const double inputs = wide_square(l->x + r * l->into, (int)l->into) + (l->bias ? 1 : 0);
+        /* The bias has an input of one. Where there is none, inputs count as at least 2^-30 long: those that are next to
+         * nothing could have derivatives that overflow once they are scaled. */
+        const double inputs = wide_square(l->x + r * l->into, (int)l->into) + (l->bias ? 1 : 0x1p-60);
         /* Inputs beyond 2^64 would make a clipped gradient of derivatives that are too small for their last bits. */
-        norm[r] += isfinite((float)inputs) ? inputs * wide_square(l->d + r * l->wide, (int)l->wide) : INFINITY;
+        l->norm[r] += isfinite((float)inputs) ? inputs * wide_square(l->d + r * l->wide, (int)l->wide) : INFINITY;
     }
     if (!dx) return;
     memset(dx, 0, (size_t)(count * l->into) * sizeof(float));
     multiply(l->d, l->wide, 1, l->t, l->into, dx, l->into, count, l->into, l->out);
 }
 
-/* The factor that clips record r; zero for one that overflows. */
+/* The factors that clip record r; zero for one that overflows. Whatever the rule, no part is longer than its share of
+ * `clip` afterwards, and all together no longer than `clip`. */
 INLINE void NAME(clip_record)(Net *n, long r, double clip, double unit) {
-    const int fine = isfinite((float)n->norm[r]);
-    const double norm = sqrt(n->norm[r]);
-    n->factor[r] = fine ? (float)((norm > clip ? clip / norm : 1) * unit) : 0;
+    double all = 0, parts = 0;
+    for (int k = 0; k < n->layers; k++)
+        if (n->layer[k].rows) all += n->layer[k].norm[r], parts++;
+    const int fine = isfinite((float)all);
+    const double most = n->rule == BY_LAYER ? clip / sqrt(parts) : clip;
+    for (int k = 0; k < n->layers; k++) {
+        Layer *l = n->layer + k;
+        if (!l->rows) continue;
+        const double norm = sqrt(n->rule == BY_LAYER ? l->norm[r] : all);
+        const double factor = n->rule == AUTOMATIC ? most / (norm + 0.01) : norm > most ? most / norm : 1;
+        l->factor[r] = fine ? (float)(factor * unit) : 0;
+    }
 }
 
 INLINE void NAME(add_alone)(Net *n, int first, int end, long r) {
     for (int k = first; k < end; k++) {
         Layer *l = n->layer + k;
-        const float f = n->factor[r];
-        if (!l->g || f == 0) continue;
+        if (!l->g || l->factor[r] == 0) continue;
+        const float f = l->factor[r];
         const long skipped = l->few ? l->depth * l->wide : 0;
         if (l->few) add_scaled(l->s_few, l->e_few, l->g_few, f, (int)(l->oc * l->long_));
         add_scaled(l->s + skipped, l->e ? l->e + skipped : NULL, NAME(gradient_of)(l, r) + skipped, f,
@@ -167,26 +179,30 @@ INLINE void NAME(add_group)(Net *n, long count) {
         if (l->kind != LINEAR) continue;
         for (long r = 0; r < count; r++) {
             float *d = l->d + r * l->wide, *x = l->x + r * l->into;
-            const float f = n->factor[r];
+            const float f = l->factor[r];
             if (f == 0) memset(x, 0, (size_t)l->into * sizeof(float)), memset(d, 0, (size_t)l->wide * sizeof(float));
             for (long j = 0; j < l->wide; j += LANES) store(d + j, load(d + j) * f);
-            for (long i = 0; l->e && f != 0 && i < l->in; i++) add_rounded(l->e + i * l->wide, d, x[i], (int)l->wide);
             if (l->bias)
                 add_scaled(l->s + l->in * l->wide, l->e ? l->e + l->in * l->wide : NULL, d, 1, (int)l->wide);
         }
         if (l->s) multiply(l->x, 1, l->into, l->d, l->wide, l->s, l->wide, l->in, l->wide, count);
+        for (long i = 0; l->e && i < l->in; i++) /* a row of the sum at a time: whole numbers add in any order */
+            for (long r = 0; r < count; r++)
+                if (l->x[r * l->into + i] != 0)
+                    add_rounded(l->e + i * l->wide, l->d + r * l->wide, l->x[r * l->into + i], (int)l->wide);
     }
 }
 
 /* The way back of a group; afterwards every record has its factor, and its convolutions before the first dense layer
  * have been added. */
 PART void NAME(backward_net)(Net *n, const float *masks, long count, double clip, double unit) {
-    for (long r = 0; r < count; r++) n->norm[r] = 0;
+    for (int k = 0; k < n->layers; k++)
+        for (long r = 0; n->layer[k].rows && r < count; r++) n->layer[k].norm[r] = 0;
     for (int end = n->layers; end > 0;) {
         Layer *l = n->layer + end - 1;
         int first = end - 1;
         if (l->kind == LINEAR) {
-            NAME(backward_dense)(l, l->below ? n->layer[end - 2].d : NULL, n->norm, count);
+            NAME(backward_dense)(l, l->below ? n->layer[end - 2].d : NULL, count);
             end--;
             continue;
         }

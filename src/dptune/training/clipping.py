@@ -68,11 +68,29 @@ class Flat:
     steady: ClassVar[bool] = True
 
     def factors(self, norms: Floats, clip: float, level: float) -> Floats:
-        """By what gradients of these norms are multiplied."""
+        """By what gradients of these norms are multiplied.
+
+        Args:
+            norms: the lengths of gradients.
+            clip: the longest share that a record may have.
+            level: the clip norm of this step, as learnt so far.
+
+        Returns:
+            One factor for each.
+        """
         return np.asarray(clip / np.maximum(norms, clip))
 
     def tail(self, norms: Floats, clip: float, level: float) -> Floats:
-        """Zero: a share is the gradient's alone."""
+        """What a share has beside the gradient: nothing.
+
+        Args:
+            norms: the lengths of gradients.
+            clip: the longest share that a record may have.
+            level: the clip norm of this step, as learnt so far.
+
+        Returns:
+            Zeros.
+        """
         return np.zeros_like(norms)
 
     def describe(self, clip: float) -> str:
@@ -113,11 +131,29 @@ class Automatic:
         return self.stability >= _STEADY
 
     def factors(self, norms: Floats, clip: float, level: float) -> Floats:
-        """By what gradients of these norms are multiplied."""
+        """By what gradients of these norms are multiplied.
+
+        Args:
+            norms: the lengths of gradients.
+            clip: the longest share that a record may have.
+            level: the clip norm of this step, as learnt so far.
+
+        Returns:
+            One factor for each.
+        """
         return np.asarray(clip / np.maximum(norms + self.stability, _SHORTEST))
 
     def tail(self, norms: Floats, clip: float, level: float) -> Floats:
-        """Zero: a share is the gradient's alone."""
+        """What a share has beside the gradient: nothing.
+
+        Args:
+            norms: the lengths of gradients.
+            clip: the longest share that a record may have.
+            level: the clip norm of this step, as learnt so far.
+
+        Returns:
+            Zeros.
+        """
         return np.zeros_like(norms)
 
     def describe(self, clip: float) -> str:
@@ -176,11 +212,29 @@ class Quantile:
         return math.sqrt(self.share)
 
     def factors(self, norms: Floats, clip: float, level: float) -> Floats:
-        """By what gradients of these norms are multiplied: clipped to ``level``, then brought to the clip norm."""
+        """By what gradients of these norms are multiplied: clipped to ``level``, then brought to the clip norm.
+
+        Args:
+            norms: the lengths of gradients.
+            clip: the longest share that a record may have.
+            level: the clip norm of this step, as learnt so far.
+
+        Returns:
+            One factor for each.
+        """
         return np.asarray(self.kept * clip / np.maximum(norms, level))
 
     def tail(self, norms: Floats, clip: float, level: float) -> Floats:
-        """The count's coordinate: its whole length for short gradients, the same below zero for long ones."""
+        """The count's coordinate: its whole length for short gradients, the same below zero for long ones.
+
+        Args:
+            norms: the lengths of gradients.
+            clip: the longest share that a record may have.
+            level: the clip norm of this step, as learnt so far.
+
+        Returns:
+            One number for each.
+        """
         below = np.clip((1.0 - np.minimum(norms, 2.0 * level) / level) / self.width, -1.0, 1.0)
         return np.asarray(self.counted * clip * below)
 

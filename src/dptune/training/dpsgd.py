@@ -2,7 +2,8 @@
 
 Poisson batches at the stated rate, a fixed number of steps, clipped sums, noise on every coordinate, and a
 public denominator. An empty batch is a step with noise only. Sizes of batches and of the data set appear in
-nothing that the loop returns; the randomness of a run is a function of its key and the step.
+nothing that the loop returns; the randomness of a run is a function of its key and the step. The file is long because
+settings and loop stand together.
 """
 
 from __future__ import annotations
@@ -184,15 +185,18 @@ def descend(
         raise InvalidInput(
             f"Every candidate needs its own part of the records, if 'parts' are given; got {len(parts)}."
         )
-    dimension, engine = engine.dimension, _bound(engine, data, settings[0].rule)
-    if start is None:
-        starts = [engine.start(key) for key in keys]
-    else:
-        starts = [engine.dressed(s) if isinstance(engine, FollowsRule) else np.array(s) for s in start]
+    first, *_ = settings
+    dimension, engine = engine.dimension, _bound(engine, data, first.rule)
+    starts = [engine.start(key) for key in keys] if start is None else _dressed(engine, start)
     own = [None] * len(keys) if parts is None else parts
     runs = [_Run(*one) for one in zip(settings, keys, starts, own, strict=True)]
     groups = [runs[i : i + engine.together] for i in range(0, len(runs), engine.together)]
     return [flat[:dimension] for group in groups for flat in _descend(engine, len(data), group)]
+
+
+def _dressed(engine: Engine, start: Sequence[Floats]) -> list[Floats]:
+    """Parameters to continue from, as the engine has them."""
+    return [engine.dressed(one) if isinstance(engine, FollowsRule) else np.array(one) for one in start]
 
 
 def _bound(engine: Engine, data: Dataset | UnitDataset, rule: Clipping) -> Engine:
@@ -267,7 +271,8 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
 
 def _update(settings: Sequence[Settings], scales: Sequence[float], parameters: Floats) -> Update:
     """What is done with noised averages: the optimiser's rule, and the clip norm's where it follows a quantile."""
-    optimizer, rule = settings[0].optimizer, settings[0].rule
+    first, *_ = settings
+    optimizer, rule = first.optimizer, first.rule
     if isinstance(rule, Quantile):
         optimizer = Following(optimizer, rule, tuple(s.clip_norm for s in settings))
     if isinstance(optimizer, KnowsNoise):
@@ -292,7 +297,7 @@ def _check(
         raise InvalidInput(f"Secure noise needs a 'noise_multiplier' of at least {_LEAST_SECURE:g} (or none at all).")
     if any(s.secure for s in settings) and engine.dtype is not np.float64:
         raise InvalidInput("Secure noise needs an engine in double precision. Build it with double=True.")
-    if settings[0].double and engine.dtype is not np.float64:
+    if any(s.double for s in settings) and engine.dtype is not np.float64:
         raise InvalidInput("This clipping rule needs an engine in double precision. Build it with double=True.")
     for vector in start or ():
         if vector.shape != (engine.dimension,):

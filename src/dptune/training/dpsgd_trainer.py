@@ -26,11 +26,12 @@ from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.judging import correct, is_module
 from dptune.randomness import Randomness, Rng, as_randomness
+from dptune.regression import range_of
 from dptune.scores import AbsoluteError, Accuracy, Auc, Score, check_score
 from dptune.trainer import Fitted, Params
 from dptune.training.dpsgd import Engine, ReleasesModules, Settings, descend
 from dptune.training.engines import engine_for
-from dptune.training.features import named_features
+from dptune.training.features import check_features
 from dptune.training.holdout import Holdout
 from dptune.training.models import Cnn, Mlp, Regression
 from dptune.training.noise import generator_of
@@ -105,7 +106,7 @@ class DpSgdTrainer:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        named_features(self.prepared)
+        check_features(self.prepared)
         _validate.integer("threads", self.threads, 1)
         for name, kind in _TYPES.items():
             if not isinstance(value := getattr(self, name), kind):
@@ -204,6 +205,11 @@ class DpSgdTrainer:
             InvalidInput: If a parameter is unknown, or model, records and public validation do not fit together.
         """
         settings = self.resolve(params)
+        if self.module_factory is not None and range_of(data) is not None:
+            raise InvalidInput(
+                "Torch modules are trained on classes, and these targets are numbers. Give a Regression of "
+                "dptune.training, linear or with hidden layers, instead."
+            )
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params, Randomness.fresh())
         units = isinstance(data, UnitDataset)
         engine = engine_for(model, double=settings.double or units, engine=self.engine)

@@ -14,7 +14,6 @@ from typing import Any
 from dptune import _validate
 from dptune.errors import InvalidInput
 from dptune.training._compiled import kernel
-from dptune.training._network import Dense
 from dptune.training.dpsgd import Engine
 from dptune.training.fused_engine import FusedEngine, supports
 from dptune.training.models import Cnn, Mlp, Regression, dp_hypo_cnn
@@ -99,8 +98,6 @@ def _network(model: Any, double: bool, threads: int, *, special: bool = False) -
     try:
         layers = _recognise.describe(module)
         shape = _recognise.record_shape(layers)
-        if double and any(isinstance(layer, Dense) and not layer.bias for layer in layers):
-            raise InvalidInput("A Linear without bias has no exact sums in the compiled engine.")  # torch computes them
         if special and not described and layers == _recognise.describe(build(dp_hypo_cnn())):
             return FusedModuleEngine(source, double=double)
         return NetworkEngine(layers, source, shape, double=double, threads=threads)

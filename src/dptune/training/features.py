@@ -17,9 +17,10 @@ import numpy as np
 from dptune import _validate
 from dptune._typing import Floats
 from dptune.errors import InvalidInput
+from dptune.training.encoders import encoder_of, is_encoder
 from dptune.training.scattering import scattering
 
-__all__ = ["FEATURES", "centred_gradients", "named_features", "oriented_gradients"]
+__all__ = ["FEATURES", "centred_gradients", "check_features", "named_features", "oriented_gradients"]
 
 _COLOURS = 3
 _CELLS = 8  # about so many along an edge of an image
@@ -148,17 +149,37 @@ FEATURES: dict[str, Callable[[Floats], Floats]] = {
 }
 
 
+def check_features(name: object) -> None:
+    """Refuse a name that no features can have; an encoder's name is not looked up, so nothing is imported.
+
+    Args:
+        name: What a job, a trainer or a released model says.
+
+    Raises:
+        InvalidInput: If there are no features of this name.
+
+    Example:
+        >>> from dptune.training.features import check_features
+        >>> check_features("scattering")
+    """
+    if not isinstance(name, str) or (name not in FEATURES and not is_encoder(name)):
+        raise InvalidInput(
+            f"There are no features called {name!r:.200}. Choose one of {', '.join(FEATURES)}, or a public encoder."
+        )
+
+
 def named_features(name: object) -> Callable[[Floats], Floats]:
     """The public features of a name: a function of rows that treats every record on its own.
 
     Args:
-        name: "none", "oriented-gradients" or "scattering".
+        name: "none", "oriented-gradients", "scattering", or the key of a public encoder
+            (:mod:`dptune.training.encoders`) that this process has imported.
 
     Returns:
         The function.
 
     Raises:
-        InvalidInput: If there are no features of this name.
+        InvalidInput: If there are no features of this name, or the encoder was not imported.
 
     Example:
         >>> import numpy as np
@@ -166,6 +187,7 @@ def named_features(name: object) -> Callable[[Floats], Floats]:
         >>> named_features("oriented-gradients")(np.zeros((1, 64), np.float32)).shape
         (1, 144)
     """
-    if not isinstance(name, str) or name not in FEATURES:
-        raise InvalidInput(f"There are no features called {name!r}. Choose one of {', '.join(FEATURES)}.")
-    return FEATURES[name]
+    check_features(name)
+    if is_encoder(name):
+        return encoder_of(str(name)).encode
+    return FEATURES[str(name)]

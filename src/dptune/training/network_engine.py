@@ -34,6 +34,7 @@ _PART = (
     128  # records that one thread takes at a time; fixed, so that a sum does not depend on how many threads there are
 )
 _SIZES = frozenset({1, 2, 4, 5, 10, 11, 14, 16, 29, 31, 32, 95, 96})  # one less than sizes of a group
+_RULES = {"flat": 0, "automatic": 1, "per layer": 2}  # the kernel's numbers
 _STEADY: dict[tuple[bytes, bytes], bool] = {}  # what was found out in this process, for every network
 
 
@@ -58,9 +59,13 @@ class NetworkEngine:
         shape: The shape of a record, if the description says it; else it is that of the records to come.
         double: For use with secure noise and units of several rows.
         threads: How many threads share a batch. The sum is the same for any number of them, bit for bit.
+        clipping: "flat" scales a gradient that is longer than the clip norm C down to it; "automatic" multiplies every
+            gradient by C / (norm + 0.01); "per layer" clips each of L layers with weights to C / sqrt(L). A record
+            moves the sum by at most C in all three. Units of several rows are for "flat".
 
     Raises:
-        InvalidInput: If there are no compiled kernels, or a layer does not fit the one before it.
+        InvalidInput: If there are no compiled kernels, a layer does not fit the one before it, or there is no such
+            clipping.
     """
 
     together = 1
@@ -74,13 +79,19 @@ class NetworkEngine:
         *,
         double: bool = False,
         threads: int = 1,
+        clipping: str = "flat",
     ) -> None:
+        if clipping not in _RULES:
+            raise InvalidInput(f"There is no clipping called {clipping!r}. Choose one of {', '.join(_RULES)}.")
+        self._rule = _RULES[clipping]
         if kernel is None:
             raise InvalidInput("The kernels are not compiled. Reinstall with a C compiler, or use engine='torch'.")
         self._layers, self._source, self._shape, self._threads = layers, source, shape, threads
         self.dtype: type[np.floating[Any]] = np.float64 if double else np.float32
         self.dimension = len(source.start(Randomness.rehearsal(0)))
-        self._pass: _Pass | None = None if shape is None else _Pass(program(layers, shape), threads=threads)
+        self._pass: _Pass | None = (
+            None if shape is None else _Pass(program(layers, shape), threads=threads, rule=self._rule)
+        )
         self._data: Dataset | None = None
         self._x, self._y = np.empty((0, 0), np.float32), np.empty(0, np.int64)
 
@@ -113,7 +124,7 @@ class NetworkEngine:
         """What computes on records of a shape."""
         found = self._pass
         if self._shape is None and (found is None or found.shape != shape):
-            found = _Pass(program(self._layers, shape), shape, threads=self._threads)
+            found = _Pass(program(self._layers, shape), shape, threads=self._threads, rule=self._rule)
         assert found is not None  # one of the two shapes is known
         if int(np.prod(shape)) != found.program.features:
             raise InvalidInput(
@@ -195,8 +206,8 @@ class FusedModuleEngine(FusedEngine):
 class _Pass:
     """Calls of the kernel for one program, with the memory that it works in."""
 
-    def __init__(self, made: Program, shape: Shape = (), *, threads: int = 1) -> None:
-        self.program, self.shape = made, shape
+    def __init__(self, made: Program, shape: Shape = (), *, threads: int = 1, rule: int = 0) -> None:
+        self.program, self.shape, self._rule = made, shape, rule
         self._back = np.argsort(made.order)
         self._rooms: dict[bool, queue.SimpleQueue[Any]] = {False: queue.SimpleQueue(), True: queue.SimpleQueue()}
         self._pool = None if threads == 1 else ThreadPoolExecutor(threads)
@@ -247,7 +258,7 @@ class _Pass:
         made, exact = self.program, unit != 0.0
         out = np.empty(len(made.order), np.float64 if exact else np.float32)
         room = self._room(exact)
-        kernel.net_sum(made.fields, made.constants, inner, masks, x, y, places, clip, unit, room, out)
+        kernel.net_sum(made.fields, made.constants, inner, masks, x, y, places, clip, unit, room, out, self._rule)
         self._rooms[exact].put(room)
         return out
 

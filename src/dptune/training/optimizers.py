@@ -1,7 +1,8 @@
 """Optimisers on privatised gradients, and learning-rate schedules.
 
 They see only the noised average gradient, never a record, so whatever they compute is post-processing. Values
-are frozen descriptions; the state of a run is a plain tuple of arrays that the engine's loop owns.
+are frozen descriptions; the state of a run is a plain tuple of arrays that the engine's loop owns. The file is long
+because every optimiser and schedule stands here with its example.
 """
 
 from __future__ import annotations
@@ -234,7 +235,15 @@ class AdamBC:
         return self.start_knowing(like, np.zeros((len(like), 1), like.dtype))
 
     def start_knowing(self, like: Floats, deviation: Floats) -> Update:
-        """A function ``update(parameters, gradient, learning_rate)`` with fresh state, for arrays like ``like``."""
+        """A function ``update(parameters, gradient, learning_rate)`` with fresh state.
+
+        Args:
+            like: An array of the parameters' shape.
+            deviation: The deviation of the noise in every coordinate of a gradient, for each candidate.
+
+        Returns:
+            The function, which works in place.
+        """
         first, second = np.zeros_like(like), np.zeros_like(like)
         noise = np.square(deviation)
         count = 0

@@ -14,8 +14,9 @@ from dptune._typing import Floats, Indices
 from dptune.data import Dataset, flat_rows
 from dptune.errors import InvalidInput
 from dptune.judging import is_module
+from dptune.training.encoders import encoder_of, is_encoder
 from dptune.training.engines import engine_for
-from dptune.training.features import named_features
+from dptune.training.features import check_features, named_features
 from dptune.training.models import Cnn, Mlp
 
 __all__ = ["Trained", "TrainedModel", "parameters_of", "probabilities"]
@@ -45,7 +46,7 @@ class Trained(Generic[Description]):
         Raises:
             InvalidInput: There are not as many as the model has, or they are not numbers of single or double precision.
         """
-        named_features(self.prepared)
+        check_features(self.prepared)
         values, wanted = self.parameters, self.description.dimension
         if not isinstance(values, np.ndarray) or values.dtype not in (np.float32, np.float64):
             raise InvalidInput("The parameters of a model must be an array of floating point numbers.")
@@ -59,6 +60,8 @@ class Trained(Generic[Description]):
 
     def _rows(self, x: Any) -> Floats:
         given, features = np.asarray(x), self.description.features
+        if is_encoder(self.prepared) and not (given.ndim == 2 and given.shape[1] == features):
+            given = encoder_of(self.prepared).encode(x)
         rows = flat_rows(given)
         if self.prepared != "none" and rows.ndim == 2 and rows.shape[1] != features and rows.dtype.kind in "fiub":
             rows = named_features(self.prepared)(rows)
