@@ -16,6 +16,8 @@ import click
 import pytest
 
 from dptune.cli._commands import _loaded
+from dptune.cli._job import read_job
+from dptune.tables.schema_files import schema_from_toml
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -179,6 +181,24 @@ def test_the_first_page_from_a_csv_to_a_release(tmp_path: Path) -> None:
     for name in ("statement.md", "release.json", "plan.json", "model.npz"):
         assert (tmp_path / "runs" / "icu" / "release" / name).is_file()
     assert (tmp_path / "predictions.csv").is_file()
+
+
+_TOML = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_jobs_and_schemas_on_pages_are_read(tmp_path: Path) -> None:
+    """Whole files as they are; a few lines of a schema together with the columns that they are about."""
+    (job,) = _TOML.findall((DOCS / "tune.md").read_text(encoding="utf-8"))
+    (tmp_path / "job.toml").write_text(job, encoding="utf-8")
+    assert read_job(tmp_path / "job.toml").get("method", "name") == "subset"
+    pages = {page: _TOML.findall((DOCS / page).read_text(encoding="utf-8")) for page in PAGES}
+    schemas = [one for page, blocks in pages.items() if page != "tune.md" for one in blocks]
+    assert len(schemas) >= 4
+    for text in schemas:
+        whole = text if text.startswith("version") else f"version = 1\nrecords = 600\n{text}"
+        whole += "" if '"target"' in text else '[columns.ill]\nkind = "target"\nclasses = ["no", "yes"]\n'
+        whole += "" if "columns.age" in text else '[columns.age]\nkind = "number"\nrange = [0, 120]\n'
+        assert len(schema_from_toml(whole).columns) >= 2
 
 
 def test_python_stands_in_blocks_that_run() -> None:
