@@ -73,7 +73,7 @@ def test_private_scores_are_part_of_both_selections() -> None:
 def test_the_final_rate_is_near_what_the_line_promises(plan: LinearScalingPlan) -> None:
     found = []
     for seed in range(30):
-        selection, _ = drive(plan, Randomness.rehearsal(seed), score)
+        _, selection = drive(plan, Randomness.rehearsal(seed), score)
         assert selection.final is not None
         assert selection.final.final
         found.append(float(selection.final.params["learning_rate"]) * float(plan.noise or 0.0) / 4.0)
@@ -90,7 +90,7 @@ def test_no_two_runs_share_their_randomness(plan: LinearScalingPlan) -> None:
 
 
 def test_all_failed_is_the_public_default(plan: LinearScalingPlan) -> None:
-    selection, _ = drive(plan, Randomness.rehearsal(1), lambda trial: -math.inf)
+    _, selection = drive(plan, Randomness.rehearsal(1), lambda trial: -math.inf)
     assert selection.best is None
     assert selection.params["learning_rate"] == pytest.approx(SPACE.default["learning_rate"])
 

@@ -20,6 +20,7 @@ from dptune.planner import choose, default_space
 from dptune.spaces import Float, Space
 from dptune.training import AdamBC, DpSgdTrainer, Quantile
 from dptune.training.clipping import Clipping
+from dptune.training.free_trainer import FreeTrainer
 
 __all__ = ["ENTRANTS", "Entrant", "entrant"]
 
@@ -114,6 +115,13 @@ def _linear(given: Setting) -> tuple[Plan, Any]:
     return method.plan(given.budget, given.trainer), given.trainer
 
 
+def _free(given: Setting) -> tuple[Plan, Any]:
+    trainer = FreeTrainer(given.trainer)
+    return RandomGuess(Space.of([{"batch_size": given.trainer.settings.batch_size}])).plan(
+        given.budget, trainer
+    ), trainer
+
+
 def _unpaid(given: Setting) -> tuple[Plan, Any]:
     """The best of a list on the public half, with one run paid for; it needs public scores."""
     if given.public is None:
@@ -165,6 +173,7 @@ _ALL = (
     Entrant("automatic-fixed", "automatic clipping with the default learning rate, untuned", _automatic_fixed),
     Entrant("quantile", "clip norm that follows the median, learning rate tuned by the planner", _quantile),
     Entrant("adambc", "DP-AdamBC, learning rate tuned by the planner", _adambc),
+    Entrant("free", "learning rate from noised losses at every step, paid for; nothing to tune", _free),
     Entrant("unpaid", f"best of {_UNPAID} configurations, only one run of them paid for: NOT private", _unpaid, False),
 )  # fmt: skip
 
