@@ -16,9 +16,11 @@ import numpy as np
 from dptune._files import storage_errors, sync_folder
 from dptune._typing import Floats
 from dptune.data import Dataset
+from dptune.randomness import Randomness
+from dptune.sealed._records import mark_of
 from dptune.sealed.vault import Vault
 
-__all__ = ["encoder_facts", "encoder_words", "keep_features", "kept_features"]
+__all__ = ["encoder_facts", "encoder_words", "keep_features", "kept_features", "new_vault"]
 
 _FILE = Path("work") / "features.npy"
 
@@ -54,6 +56,24 @@ def encoder_words(facts: dict[str, Any]) -> str:
         f"{facts['sha256']}) was made without the private records. What it says of one record depends on that record "
         "alone."
     )
+
+
+def new_vault(path: Path, noted: dict[str, Any], trainer: object, data: object, randomness: Randomness) -> Vault:
+    """The vault of a run that begins: it knows its records by a mark, and keeps what an encoder made of them.
+
+    Args:
+        path: the run's folder.
+        noted: what is fixed when the run begins.
+        trainer: the run's trainer.
+        data: the records.
+        randomness: the run's secret.
+
+    Returns:
+        The vault.
+    """
+    vault = Vault.create(path / "vault", noted | {"records": mark_of(data, randomness)}, randomness)
+    keep_features(vault, trainer, data)
+    return vault
 
 
 def keep_features(vault: Vault, trainer: object, data: object) -> None:

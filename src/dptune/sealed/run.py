@@ -26,13 +26,13 @@ from dptune.randomness import Randomness
 from dptune.sealed._clock import Deadline
 from dptune.sealed._declarations import declarations
 from dptune.sealed._folder import Folder, check_unused, new_folder, working_in
-from dptune.sealed._records import check_records, mark_of
+from dptune.sealed._records import check_records
 from dptune.sealed._shared import known_ledger, name_of, notice, shared_ledger
 from dptune.sealed._terms import Terms, check_able, check_name, check_run, preflight, stored_job, terms_of
 from dptune.sealed._under_way import UnderWay, check_release
 from dptune.sealed._units import RECORD, check_relation_of_units, declared_units
 from dptune.sealed.duration import release_time
-from dptune.sealed.features import keep_features
+from dptune.sealed.features import new_vault
 from dptune.sealed.interrupt import interruptible
 from dptune.sealed.loop import Beat
 from dptune.sealed.release import (
@@ -152,9 +152,7 @@ def run(
             opening=opening,
             **declarations(trainer, encoder, units),
         )
-        noted = _first_notes(terms, trainer, notes, noticed) | {"records": mark_of(data, randomness)}
-        vault = Vault.create(path / "vault", noted, randomness)
-        keep_features(vault, trainer, data)
+        vault = new_vault(path, _first_notes(terms, trainer, notes, noticed), trainer, data, randomness)
         return UnderWay(path, vault, terms, trainer, data, executor or Processes(), beat).work()
 
 

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,12 @@ from dptune._typing import AnyArray, Floats
 from dptune.errors import InvalidInput
 from dptune.judging import is_module
 from dptune.tables.map_style import apart, plain_array
+from dptune.training._encoding import module_hash, row_of, same_everywhere, scaled
 
 __all__ = ["PublicEncoder", "encoder_of", "importable", "is_encoder", "named_encoder"]
 
 _NAME = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
 _KEY = re.compile(rf"({_NAME.pattern})@([0-9a-f]{{64}})")
-_TINY = 1e-6  # outputs shorter than this have no direction
 _KNOWN: dict[str, PublicEncoder] = {}  # by name, the newest
 
 
@@ -97,7 +97,7 @@ class PublicEncoder:
     def sha256(self) -> str:
         """The hash of what it computes with."""
         if self.weights is None:
-            return _module_hash(self.function)
+            return module_hash(self.function)
         if isinstance(self.weights, str) and re.fullmatch(r"[0-9a-f]{64}", self.weights):
             return self.weights
         files = [self.weights] if isinstance(self.weights, str | Path) else self.weights
@@ -135,18 +135,18 @@ class PublicEncoder:
         """How many records are encoded at once: found out on public random records, never on those at hand."""
         if self.batch == 1 or self.shape is None or not is_module(self.function):
             return 1
-        return self.batch if _same_everywhere(self._forward, (self.batch, *self.shape)) else 1
+        return self.batch if same_everywhere(self._forward, (self.batch, *self.shape)) else 1
 
     def _alone(self, each: Any, records: Any, place: int, made: Floats) -> None:
         """Put the features of one record into their place; zeros if it has none."""
         found: list[Floats] = []
-        each.call(lambda: found.append(_scaled(self._answer(records[place]), self.width)))
+        each.call(lambda: found.append(scaled(self._answer(records[place]), self.width)))
         made[place] = found[0] if found else 0.0
 
     def _answer(self, record: Any) -> AnyArray:
         if self.shape is None:
             return plain_array(self.function(record))
-        row = _row(record, self.shape)
+        row = row_of(record, self.shape)
         if not is_module(self.function):
             return plain_array(self.function(row))
         block = np.zeros((self._together, *self.shape), np.float32)
@@ -161,7 +161,7 @@ class PublicEncoder:
         rows: list[bool] = []
 
         def put(row: int, place: int) -> None:
-            block[row] = _row(records[place], self.shape or ())
+            block[row] = row_of(records[place], self.shape or ())
             rows.append(True)
 
         for row, place in enumerate(places):
@@ -173,7 +173,7 @@ class PublicEncoder:
             return False
         for row, place in enumerate(places):
             kept: list[Floats] = []
-            each.call(lambda row=row, kept=kept: kept.append(_scaled(found[0][row], self.width)))
+            each.call(lambda row=row, kept=kept: kept.append(scaled(found[0][row], self.width)))
             made[place] = kept[0] if kept else 0.0
         return True
 
@@ -186,49 +186,6 @@ class PublicEncoder:
     def describe(self) -> dict[str, Any]:
         """What a release says of it."""
         return {"name": self.name, "sha256": self.sha256, "width": self.width}
-
-
-def _row(record: Any, shape: tuple[int, ...]) -> Floats:
-    """One record of numbers, in memory of its own; raises if it has another size."""
-    return plain_array(record).astype(np.float32, order="C").reshape(shape).copy()
-
-
-def _scaled(answer: AnyArray, width: int) -> Floats:
-    """One record's outputs, centred and of length one; raises if they are not so many finite numbers."""
-    flat = answer.astype(np.float32, order="C").reshape(-1)
-    if flat.shape != (width,):
-        raise ValueError("another width than declared")
-    centred = flat - flat.mean()
-    made: Floats = centred / np.maximum(np.linalg.norm(centred), np.float32(_TINY))
-    if not np.isfinite(made).all():
-        raise ValueError("not finite")
-    return made
-
-
-def _same_everywhere(forward: Callable[[Floats], AnyArray], shape: tuple[int, ...]) -> bool:
-    """Whether random records have the same bits at every place of a batch and in other company."""
-    rng = np.random.default_rng(0)
-    some, random = rng.normal(size=(2, *shape)).astype(np.float32)
-    companies = (random, np.full_like(random, 1e30), np.full_like(random, np.nan))
-    try:
-        first = forward(some.copy())
-        turned = [np.roll(forward(np.roll(some, turn, axis=0)), -turn, axis=0) for turn in range(1, shape[0])]
-        cuts = [(cut, others) for cut in range(1, shape[0]) for others in companies]
-        mixed = [forward(np.concatenate([some[:cut], others[cut:]]))[:cut] for cut, others in cuts]
-    except Exception:  # on public records: then each alone, which says what is wrong
-        return False
-    same = all(one.tobytes() == first.tobytes() for one in turned)
-    return same and all(one.tobytes() == first[: len(one)].tobytes() for one in mixed)
-
-
-def _module_hash(module: Any) -> str:
-    """The sha256 of a torch module's parameters and buffers, by name, with their types and shapes."""
-    state = hashlib.sha256()
-    for name, value in sorted(module.state_dict().items()):
-        array = np.ascontiguousarray(value.detach().cpu().numpy())
-        state.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-        state.update(array.tobytes())
-    return state.hexdigest()
 
 
 def is_encoder(name: object) -> bool:
