@@ -62,6 +62,10 @@ NETWORKS = [
                    described.Pool("max", (2, 2), (2, 2)),
                    described.Convolution(40, 33, (3, 3), padding=(1, 1)), described.Pointwise("tanh"),
                    described.Pool("average", None, sides=(1, 1)), described.Reshape(), described.Dense(33, 3))),
+    ((1, 9, 8), (described.Convolution(1, 16, (3, 3)), described.Pointwise("tanh"),
+                 described.Convolution(16, 32, (3, 3), padding=(1, 0)), described.Pointwise("relu"),
+                 described.Convolution(32, 16, (3, 3), padding=(2, 2), bias=False), described.Reshape(),
+                 described.Dense(16 * 9 * 6, 3))),
     ((5,), (described.Dense(5, 18, False), described.Normal(1, 1e-5, shape=(18,)), described.Pointwise("silu"),
             described.Dense(18, 3))),
 ]
