@@ -276,14 +276,16 @@ def _local(bank: Bank, task: _Task, part: Indices, epochs: int, rng: np.random.G
     return bank.accuracy(weights, task.x[held], task.y[held])
 
 
-def _federated(bank: Bank, task: _Task, parts: Sequence[Indices], rounds: int, rng: np.random.Generator) -> Array:
+def _federated(
+    bank: Bank, task: _Task, parts: Sequence[Indices], rounds: int, rng: np.random.Generator, *, local: int = 1
+) -> Array:
     """Test accuracy of federated averaging, one per candidate."""
     weights = bank.start()
     records = sum(len(part) for part in parts)
     for number in range(rounds):
         total = np.zeros_like(weights)
         for part in parts:
-            local = bank.train(weights, task.x[part], task.y[part], epochs=[number], batch=64, rng=rng)
-            total += local * np.float32(len(part) / records)
+            moved = bank.train(weights, task.x[part], task.y[part], epochs=[number] * local, batch=64, rng=rng)
+            total += moved * np.float32(len(part) / records)
         weights = total
     return bank.accuracy(weights, task.x_test, task.y_test)
