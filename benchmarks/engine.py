@@ -17,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch are impo
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
+import importlib
 import statistics
 import time
 from typing import Any
@@ -25,11 +26,11 @@ import numpy as np
 import torch
 from torch import nn
 
-import training
 from dptune.data import Dataset
 from dptune.training.engines import engine_for
-from networks import NETWORKS
 
+training: Any = importlib.import_module("training")  # beside this file
+NETWORKS: Any = importlib.import_module("networks").NETWORKS
 MODES = ("hooks", "functorch", "ghost")
 
 
@@ -55,7 +56,7 @@ def _in_tiles(layer: nn.Module) -> bool:
     return layer.in_channels % 16 == 0 and layer.out_channels % 16 == 0
 
 
-def task(name: str, batch: int) -> training.Task:
+def task(name: str, batch: int) -> Any:
     """A network and random pixels."""
     rng = np.random.default_rng(0)
     features = 784 if "mnist" in name else 3072

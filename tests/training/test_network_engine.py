@@ -290,9 +290,10 @@ def test_inputs_next_to_nothing_do_not_overflow_an_exact_sum(first: str) -> None
     begin: list[nn.Module] = [nn.Linear(4, 8, bias=False)]
     if first == "convolution":
         begin = [nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 8, 2, bias=False), nn.Flatten()]
-    module = nn.Sequential(*begin, nn.Linear(8, CLASSES))
+    last = nn.Linear(8, CLASSES)
     with torch.no_grad():
-        module[-1].weight.mul_(1e38)
+        last.weight.mul_(1e38)
+    module = nn.Sequential(*begin, last)
     data = drawn_records(4, 12)
     data = Dataset(data.x * np.float32(1e-38), data.y, CLASSES)
     engine = engine_for(module, double=True)
@@ -330,7 +331,12 @@ def test_other_rules_of_clipping(make: Any, rule: str) -> None:
         expected = by_rule(each, sizes, clip, rule)
         found = summed(engine, data, flat, clip)
         assert np.linalg.norm(found - expected) <= 1e-6 * 40 * clip
-        check(lambda made=engine: made, records(data.x.shape[1], CLASSES), secure if double else fast, [clip])
+        check(
+            functools.partial(lambda made: made, engine),
+            records(data.x.shape[1], CLASSES),
+            secure if double else fast,
+            [clip],
+        )
     with pytest.raises(InvalidInput, match="no clipping called 'none'"):
         NetworkEngine(layers, ModuleSource(module, fresh=False), record_shape(layers), clipping="none")
 
