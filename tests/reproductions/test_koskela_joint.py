@@ -56,6 +56,13 @@ def test_joint_tuning_on_a_made_up_landscape(tmp_path: Path, monkeypatch: pytest
     assert len(asked) == 3 * 80 + 2
 
 
+def test_a_tenth_of_the_records_is_tuned_on() -> None:
+    places, lots = _koskela_trainings._order("imdb", 5000)
+    assert len(set(places.tolist())) == len(lots) == 5000
+    assert 400 < (lots < _koskela_trainings.SHARE).sum() < 600  # fixed seed
+    assert (places == _koskela_trainings._order("imdb", 5000)[0]).all()
+
+
 @pytest.mark.slow
 def test_noise_of_the_baseline_is_the_largest() -> None:
     grid = [(128 / 6000, 47), (256 / 6000, 47)]

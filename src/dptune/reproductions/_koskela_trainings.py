@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dptune._typing import Floats
+from dptune._typing import Array, Floats, Indices
 from dptune.randomness import Randomness
 from dptune.reproductions.kept import Kept
 from dptune.reproductions.progress import Progress
@@ -81,13 +81,20 @@ def _grey_gradients(x: Floats) -> Floats:
     return oriented_gradients(x.reshape(len(x), 3, 1024).mean(axis=1), side=32)
 
 
+def _order(name: str, records: int) -> tuple[Indices, Array]:
+    """Which records are taken, in random order, and a lot for each, which says whether tuning sees it."""
+    rng = np.random.default_rng(0)
+    places = rng.permutation(SIZES[name])[:records]
+    return places, rng.random(records)
+
+
 @lru_cache(maxsize=1)
 def _loaded(name: str, records: int) -> Split:
     """So many records for training, and at most 10,000 for testing."""
     from dptune.training import Split, load  # noqa: PLC0415 - slow imports
 
     split = load(name)
-    places = np.sort(np.random.default_rng(0).permutation(len(split.train))[:records])
+    places = np.sort(_order(name, records)[0])
     test = split.test.take(np.arange(0, len(split.test), max(1, len(split.test) // 10_000)))
     change: Callable[[Floats], Floats] | None = _grey_gradients if name == "cifar-10" else None
     parts = (split.train.take(places), test)
@@ -110,7 +117,8 @@ def trained(cell: Training) -> tuple[float, float]:
     from dptune.training import Adam, DpSgdTrainer, Settings, Sgd  # noqa: PLC0415 - slow imports
 
     split = _loaded(cell.data, cell.records)
-    coins = np.random.default_rng(1).random(len(split.train)) < SHARE
+    places, lots = _order(cell.data, cell.records)
+    coins = lots[np.argsort(places)] < SHARE
     kept = {"all": np.ones_like(coins), "subset": coins, "rest": ~coins}[cell.part]
     share = {"all": 1.0, "subset": SHARE, "rest": 1.0 - SHARE}[cell.part]
     settings = Settings(
