@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from dptune._typing import AnyArray
-from dptune.accounting import Cost, Poisson, PureDp
+from dptune.accounting import Cost, Gaussian, Poisson, PureDp
 from dptune.audit._inline import Runner
 from dptune.audit._judged import JUDGED, MARK
 from dptune.audit.supported import COMPANIES, POSITIONS, dataset, stored
@@ -30,7 +30,7 @@ from dptune.methods.utilities import sensitivity_of, total_utility
 from dptune.methods.validation import PrivateValidation
 from dptune.randomness import Randomness
 from dptune.scores import AbsoluteError, Accuracy, Auc, Balanced, Score, SquaredError
-from dptune.spaces import Space
+from dptune.spaces import Float, Space
 
 __all__ = ["SCORES", "Coupled", "case", "methods", "planned"]
 
@@ -57,6 +57,13 @@ class Given:
     def fit(self, params: Mapping[str, Any], data: Any, rng: Any) -> tuple[Any, float]:
         del params, data, rng
         return self.model, 0.5
+
+
+class Noised(Given):
+    """The same at a cost that follows the noise, which some methods set."""
+
+    def cost(self, params: Mapping[str, Any]) -> Cost:
+        return Gaussian(params["noise_multiplier"])
 
 
 class _Joined:
@@ -126,6 +133,10 @@ _SMALL: dict[str, Any] = {
 }
 """What a method gets, by the names of its settings; any other setting keeps its default."""
 
+_RATES = Space(lr=Float(0.1, 1.0, log=True))
+_OWN: dict[str, dict[str, Any]] = {"linear-scaling": {"space": _RATES}}
+"""What a method gets instead, where it takes nothing else; its trainer's noise can be set."""
+
 _OPTIONS: dict[str, Any] = {"variant": "sparse", "batch": 2, "alpha": 0.5}
 """Settings that change how records are judged; a method that has one is dealt with it, too."""
 
@@ -154,16 +165,22 @@ def methods() -> dict[str, Callable[..., Method]]:
     found: dict[str, Callable[..., Method]] = {}
     for name in filter(_judges, known_methods()):
         kind = method_named(name)
-        found[name] = functools.partial(_made, kind)
+        own = _OWN.get(name, {})
+        found[name] = functools.partial(_made, kind, **own)
         for option in sorted(_OPTIONS.keys() & set(_accepted(kind))):
-            found[f"{name}, {option}"] = functools.partial(_made, kind, **{option: _OPTIONS[option]})
+            found[f"{name}, {option}"] = functools.partial(_made, kind, **own, **{option: _OPTIONS[option]})
     return found
 
 
 @functools.cache
 def planned(name: str, score: Score | None = None) -> Plan:
     """The plan of a method; made once, since no record plays a part in it."""
-    return methods()[name](score=score).plan(_BUDGET, Given(None))
+    return methods()[name](score=score).plan(_BUDGET, _trainer(name, None))
+
+
+def _trainer(name: str, model: Any) -> Given:
+    """What trains for a method, by its name among those that are dealt."""
+    return (Noised if name.partition(",")[0] in _OWN else Given)(model)
 
 
 def _compared(plan: Plan) -> Compared:
@@ -191,10 +208,10 @@ _FORMS: dict[str, Callable[[AnyArray, AnyArray, int], Any]] = {
 }
 
 
-def _scores(plan: Plan, model: Any, data: Any, randomness: Any) -> Scores | str:
+def _scores(plan: Plan, trainer: Given, data: Any, randomness: Any) -> Scores | str:
     """The score of every trial; how the run ended, if it did not end well."""
     try:
-        _, vault, _ = Runner().run(plan, Given(model), data, cast("Randomness", randomness))
+        _, vault, _ = Runner().run(plan, trainer, data, cast("Randomness", randomness))
     except (Exception, SystemExit) as error:
         return f"{type(error).__name__}: {error}"
     return vault.scores
@@ -218,9 +235,10 @@ def case(deck: Deck) -> Case:
         plan, source, y = planned(name, score), Randomness.rehearsal(seed), company.y
         x, own = stored(company.x, np.float32), stored(record, np.float32)
         both = np.insert(x, place, own, axis=0)
-        without = _scores(plan, model, form(x, y, classes), source)
+        trainer = _trainer(name, model)
+        without = _scores(plan, trainer, form(x, y, classes), source)
         labels = np.insert(y, place, company.label)
-        having = _scores(plan, model, form(both, labels, classes), Coupled(source, place, coin))
+        having = _scores(plan, trainer, form(both, labels, classes), Coupled(source, place, coin))
         if isinstance(without, str) or isinstance(having, str):
             ends = [one if isinstance(one, str) else "" for one in (without, having)]
             return [Movement(f"end of the run ({ends[1] or ends[0]})", float(ends[0] != ends[1]), 0.0)]
