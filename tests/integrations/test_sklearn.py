@@ -178,3 +178,20 @@ def test_the_cost_is_read_off_the_estimator() -> None:
         epsilon_of(SGDClassifier())  # its epsilon is that of a loss
     with pytest.raises(InvalidInput, match="'cost' must be a cost"):
         estimator_trainer(lambda p: Noisy(), cost=3)  # type: ignore[arg-type]
+
+
+def test_a_fit_that_was_cut_off_is_resumed_where_it_was(monkeypatch: pytest.MonkeyPatch, schema: Path) -> None:
+    """What it does with the folder is the affair of ``tune``, which gets it; no temporary folder is made."""
+    given: dict[str, Any] = {}
+
+    def tune(data: Any, **told: Any) -> None:
+        given.update(told)
+        raise InterruptedError
+
+    monkeypatch.setattr("dptune.integrations._sklearn_base.tune", tune)
+    table = _table(40)
+    cases: list[dict[str, Any]] = [{"schema": schema, "dataset": "clinic"}, {"data_is": "public"}]
+    for told in cases:
+        with pytest.raises(InterruptedError):
+            PrivateTunedClassifier(**told, resume="runs/clinic").fit(table[["age"]], table["ill"])
+        assert (given["resume"], given["out"]) == ("runs/clinic", None)
