@@ -85,7 +85,8 @@ def test_standings_have_means_and_errors(runs: list[races.Cell], tmp_path: Path)
     assert best.method == "guess"  # the later one of each pair
     assert best.accuracy == pytest.approx((0.82 + 0.90) / 2)
     assert best.error == pytest.approx(0.04)
-    assert (best.worst, best.repetitions, best.saw, found[-1].saw) == (pytest.approx(0.82), 2, False, True)
+    assert best.worst == pytest.approx(0.82)
+    assert (best.repetitions, best.saw, found[-1].saw) == (2, False, True)
     drawn = picture(found).svg()
     assert drawn.count("total epsilon") >= 8  # headings, and the description
     assert "0.8600 (0.0400)" in drawn
@@ -139,6 +140,8 @@ def test_every_entrant_plans_within_the_total(name: str) -> None:
 
 def test_papernot_and_steinke_take_more_noise_than_ours() -> None:
     theirs, ours = (ENTRANTS[name].enter(_toy(False))[0] for name in ("papernot-steinke", "stopping"))
+    assert theirs.noise is not None
+    assert ours.noise is not None
     assert theirs.noise > 1.05 * ours.noise
     assert theirs.price() < 0.97 * ours.price()
 
