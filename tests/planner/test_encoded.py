@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,7 +72,14 @@ def test_texts_and_refusals(tmp_path: Path, toy: PublicEncoder) -> None:
     texts = (["banana", "aa", "xyz"], np.array([0, 1, 0]))
     made = bring_in_with(texts, Declared(records=3, classes=2), None, features_name("toy_halves:lengths"))
     assert made.data.features == 3
-    given = {"records": 3, "classes": 2, "epsilon": 1, "delta": 1e-5, "dataset": "toy", "out": tmp_path / "none"}
+    given: dict[str, Any] = {
+        "records": 3,
+        "classes": 2,
+        "epsilon": 1,
+        "delta": 1e-5,
+        "dataset": "toy",
+        "out": tmp_path / "none",
+    }
     unnamed = PublicEncoder("__main__:it", toy.function, 65, shape=(64,), weights="0" * 64)
     for encoder, said in ((unnamed, "PublicEncoder of this name"), ("nowhere:it", "cannot be imported")):
         with pytest.raises(InvalidInput, match=said):
