@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__", "__main__"),
     ("cli",),
     ("testing",),
-    ("reproductions",),
+    ("reproductions", "leaderboard"),
     ("report", "integrations", "audit", "federated"),
     ("planner",),
     ("sealed",),

@@ -22,6 +22,7 @@ from dptune.training import DpSgdTrainer, Settings, softmax
 UNITS, ROWS = 60, 3
 SETTINGS: dict[str, dict[str, Any]] = {
     "adaptive": {"runs": "geometric:3", "points": 8},
+    "linear-scaling": {"runs": "geometric:2"},
     "naive": {"grid": 2},
     "noisy-best": {"grid": 3, "shards": 3},
     "non-private-optimum": {"grid": 2},
@@ -60,7 +61,7 @@ def test_a_method_runs_on_units(name: str, tmp_path: Path) -> None:
     SEEN.clear()
     settings = Settings.from_batch(20, UNITS, noise_multiplier=1.0, steps=3, clip_norm=1.0, learning_rate=0.5)
     trainer = Watching(softmax(2, 2), settings)
-    job = Surroundings(Space(learning_rate=Float(0.1, 1.0)), 0.3, UNITS)
+    job = Surroundings(Space(learning_rate=Float(0.1, 1.0, log=True)), 0.3, UNITS)
     plan = method_from_settings(method_named(name), SETTINGS[name], job).plan(Budget(8.0, 1e-4), trainer)
     options: Mapping[str, Any] = {"seed": 3, "data_is": "synthetic", "executor": Inline()}
     release = run(plan, trainer, _patients(), out=tmp_path / "run", **options)

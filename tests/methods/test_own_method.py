@@ -252,8 +252,11 @@ OURS = [name for name in known_methods() if method_named(name).__module__.starts
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_registered_method_can_be_made_of_a_job_and_planned(name: str) -> None:
-    made = method_from_settings(method_named(name), {}, Surroundings(SPACE))
-    plan = check_method(made, Budget(8.0, 1e-5), Summing(), lambda trial: trial.params["x"], range(1))
+    space = Space(lr=Float(0.5, 2.0, log=True)) if name == "linear-scaling" else SPACE
+    made = method_from_settings(method_named(name), {}, Surroundings(space))
+    plan = check_method(
+        made, Budget(8.0, 1e-5), Summing(), lambda trial: trial.params["lr" if "lr" in trial.params else "x"], range(1)
+    )
     assert plan.method == name == made.name
     assert (_ROOT / plan.theorem).exists()
 

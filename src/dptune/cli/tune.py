@@ -43,7 +43,8 @@ __all__ = ["exit_code", "run_job", "show", "stoppable", "tune"]
 
 NO_MODEL = 3
 METHODS = (
-    "adaptive | naive | noisy-best | non-private-optimum | random-guess | random-stopping | subset | threshold | vote"
+    "adaptive | linear-scaling | naive | noisy-best | non-private-optimum | random-guess | random-stopping | subset | "
+    "threshold | vote"
 )
 """Those of dptune itself; packages may offer others."""
 _SCORES = "accuracy | balanced | auc | absolute | squared"  # those of dptune.scores, whose import takes time
