@@ -158,8 +158,7 @@ def run(
 
 def _usual_path(named: str | Path, identity: str) -> Path:
     """Where a run goes if nobody said: named after its data set or file, and after itself."""
-    label = named if isinstance(named, str) else named.stem
-    return Path("dptune-runs") / f"{_plain(label)}-{identity[:8]}"
+    return Path("dptune-runs") / f"{_plain(named if isinstance(named, str) else named.stem)}-{identity[:8]}"
 
 
 def _replay_of(rehearsal: str | Path | None) -> str:
