@@ -12,6 +12,7 @@ from tests.training.sensitivity import CLASSES, Sums, check, fast, records, secu
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
+from dptune.regression import RegressionDataset
 from dptune.training import Adam, AdamBC, DpSgdTrainer, Settings, Sgd, descend, engine_for, softmax
 from dptune.training.clipping import Automatic, Clipping, Flat, Quantile, named_clipping
 from dptune.training.models import Mlp, Regression, dp_hypo_cnn
@@ -37,6 +38,29 @@ def ruled(model: Any, rule: Clipping, engine: str = "auto") -> RuledSums:
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__ + str(model.hidden))
 def test_one_record_moves_the_joint_sum_by_at_most_the_clip_norm(model: Mlp, rule: Clipping, sums: Sums) -> None:
     check(lambda: ruled(model, rule), records(20, model.classes), sums)
+
+
+@pytest.mark.parametrize("rule", [Flat(), Automatic(), Automatic(1e-4), Quantile()], ids=repr)
+@pytest.mark.parametrize("hidden", [(), (1,)])
+def test_no_record_turns_the_errors_of_others_that_are_zero_but_for_rounding(
+    rule: Clipping, hidden: tuple[int, ...]
+) -> None:
+    """Large features that cancel: a product of all rows at once would round by how many there are."""
+    rng, moved = np.random.default_rng(0), []
+    for _ in range(40):
+        width, count = int(rng.integers(3, 40)), int(rng.integers(2, 60))
+        model = Regression(width, hidden, "relu", target_range=(0, 1))
+        weights, row = rng.normal(size=width), rng.normal(size=width) * 1e7
+        row -= weights * (row @ weights) / (weights @ weights)
+        flat = np.append(weights, [0.5 - row @ weights, *([1.0, 0.0] if hidden else []), *[0.0] * rule.tails])
+        x, y = np.vstack([rng.normal(size=width), *[row] * count]), np.append(0.1, np.full(count, 0.5))
+        engine = engine_for(model, double=True) if isinstance(rule, Flat) else ruled(model, rule)
+        engine.bind(RegressionDataset(x, y, target_range=(0, 1)))
+        out = np.empty((2, engine.dimension))
+        for total, batch in zip(out, (np.arange(count + 1), np.arange(1, count + 1)), strict=True):
+            engine.clipped_sums(flat[None], [batch], np.ones(1), total[None])
+        moved.append(np.linalg.norm(out[0] - out[1]))
+    assert 0.5 < max(moved) <= 1.0 + 1e-6
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)

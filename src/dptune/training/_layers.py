@@ -20,6 +20,7 @@ __all__ = [
     "on_lines",
     "outputs_alone",
     "product",
+    "product_alone",
     "residual",
     "softmax_minus_label",
     "square_rows",
@@ -54,6 +55,18 @@ def product(left: Floats, right: Floats, out: Floats) -> None:
     for first in range(0, rows, size):
         part = slice(first, first + size)
         np.matmul(left[part], right, out=out[part])
+
+
+def product_alone(left: Floats, right: Floats, out: Floats) -> None:
+    """The matrix product, or a stack of them, by sums of one feature after the other.
+
+    The bits of a row are a function of that row and of ``right``, whatever other rows there are.
+    """
+    out.fill(0.0)
+    part = np.empty_like(out)
+    for place in range(left.shape[-1]):
+        np.multiply(left[..., place, None], right[..., place, None, :], out=part)
+        np.add(out, part, out=out)
 
 
 def activate(activation: Activation, values: Floats, zeros: Floats | float = 0.0) -> None:

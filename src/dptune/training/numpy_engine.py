@@ -30,6 +30,7 @@ from dptune.training._layers import (
     drop_overflows,
     outputs_alone,
     product,
+    product_alone,
     residual,
     softmax_minus_label,
     square_rows,
@@ -57,6 +58,8 @@ class NumpyEngine:
         self.dimension = model.dimension
         self.dtype: type[np.floating[Any]] = np.float64 if double else np.float32
         self._derivative = residual if isinstance(model, Regression) else softmax_minus_label
+        # An error near zero turns its sign by the last bits of an output: no other record may decide those.
+        self._product = product_alone if isinstance(model, Regression) and double else product
         possible = kernel is not None and not double and suits_kernel(model)
         wanted = faster_compiled(model) if compiled is None else compiled
         self.compiled = possible and wanted
@@ -172,8 +175,8 @@ class NumpyEngine:
 
     @property
     def weighs(self) -> bool:
-        """Whether it can weigh records by their norms: in double precision, where nothing is compiled."""
-        return self.dtype is np.float64
+        """Whether it can weigh records by their norms: classifiers in double precision, where nothing is compiled."""
+        return self.dtype is np.float64 and not isinstance(self.model, Regression)
 
     def weighed_sum(self, flat: Floats, batch: Indices, weigh: Weigh, out: Floats) -> None:
         """Write into ``out`` the sum of the gradients of the records of ``batch``, each times ``weigh`` of its norm."""
@@ -203,14 +206,14 @@ class NumpyEngine:
         for place, width in enumerate(self.model.hidden):
             values, zeros = rooms[place][0], self._zeros[: len(index) * (width + 1)]
             for blocks, own in weights:
-                product(inputs[-1][own], blocks[place], values[own, :-1])
+                self._product(inputs[-1][own], blocks[place], values[own, :-1])
             activate(activation, values, zeros.reshape(values.shape))
             values[:, -1] = 1.0
             inputs.append(values)
             squares.append(square_rows(values))
         top = np.empty((self.model.classes, len(index)), self.dtype)  # few classes: records last
         for blocks, own in weights:
-            np.matmul(np.ascontiguousarray(blocks[-1].T), inputs[-1][own].T, out=top[:, own])
+            self._tops(inputs[-1][own], blocks[-1], top[:, own])
         self._derivative(top[None], rows[None, :, -1])
         deltas, square = [np.ascontiguousarray(top.T)], squares[-1] * (np.square(top).sum(axis=0) + self._vanished)
         for place in range(len(self.model.hidden) - 1, -1, -1):
@@ -218,7 +221,7 @@ class NumpyEngine:
             delta[:, -1] = 0.0
             for blocks, own in weights:
                 back = blocks[place + 1][:-1].T
-                product(deltas[-1][own, : len(back)], back, delta[own, :-1])
+                self._product(deltas[-1][own, : len(back)], back, delta[own, :-1])
             times_slope(activation, delta, inputs[place + 1])
             square += squares[place] * (square_rows(delta) + self._vanished)
             deltas.append(delta)
@@ -251,7 +254,8 @@ class NumpyEngine:
         shape = (stack, self.model.features + 1, self.model.classes)
         columns = self._gather(index.ravel()).reshape(stack, most, -1).transpose(0, 2, 1)
         rows, squares, labels = columns[:, :-2], columns[:, -2], columns[:, -1]
-        values = np.matmul(parameters.reshape(shape).transpose(0, 2, 1), rows)
+        values = np.empty((stack, self.model.classes, most), self.dtype)
+        self._tops(rows.transpose(0, 2, 1), parameters.reshape(shape), values)
         self._derivative(values, labels)
         norm = np.sqrt(squares * (np.square(values).sum(axis=1) + self._vanished))
         if not np.isfinite(norm).all():
@@ -260,6 +264,14 @@ class NumpyEngine:
         factor = valid * (limit / np.maximum(norm, limit) if weigh is None else weigh(norm))
         values *= factor[:, None, :]
         np.matmul(rows, values.transpose(0, 2, 1), out=out.reshape(shape))
+
+    def _tops(self, rows: Floats, weights: Floats, out: Floats) -> None:
+        """Outputs of the last layer, records last."""
+        if self._product is product_alone:
+            product_alone(rows, weights, np.swapaxes(out, -1, -2))
+        else:
+            turned = weights.transpose(0, 2, 1) if weights.ndim == 3 else np.ascontiguousarray(weights.T)
+            np.matmul(turned, np.swapaxes(rows, -1, -2), out=out)
 
     def lattice_sums(
         self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
