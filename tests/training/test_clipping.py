@@ -233,3 +233,40 @@ def test_a_trainer_says_how_it_trains() -> None:
     told = trainer.declared_training
     assert "automatic clipping: gradients times 0.7 / (norm + 0.01)" in told
     assert "AdamBC(" in told
+
+
+class Wild(Flat):
+    """Breaks its promise in both parts of a share."""
+
+    tails = 1
+
+    def factors(self, norms: Any, clip: float, level: float) -> Any:
+        return np.full_like(norms, 50.0)
+
+    def tail(self, norms: Any, clip: float, level: float) -> Any:
+        return np.full_like(norms, -7.0)
+
+
+@pytest.mark.parametrize("units", [False, True])
+def test_a_rule_that_breaks_its_promise_is_held_to_it(units: bool) -> None:
+    row = Dataset(np.array([[3.0, -1.0]]), np.array([1]), 2)
+    for one in (row, Dataset(np.zeros((1, 2)), np.array([0]), 2)):
+        total = np.empty((1, 7))
+        engine = ruled(softmax(2, 2), Wild())
+        engine.bind(UnitDataset(one, [0], unit_rows=1) if units else one)
+        engine.clipped_sums(np.zeros((1, 7)), [np.arange(1)], np.ones(1), total)
+        assert 0.9 < np.linalg.norm(total) <= 1.0 + 1e-9
+
+
+def test_an_engine_that_had_rows_before_takes_units_as_units() -> None:
+    rows = records(20, CLASSES)
+    data, found = UnitDataset(rows, [0] * len(rows), unit_rows=len(rows)), []
+    for before in (False, True):
+        engine = ruled(softmax(20, CLASSES), Automatic())
+        if before:
+            engine.bind(rows)
+        engine.bind(data)
+        out = np.empty((1, engine.dimension))
+        engine.clipped_sums(np.full((1, engine.dimension), 0.1), [np.arange(1)], np.ones(1), out)
+        found.append(out)
+    assert np.array_equal(*found)

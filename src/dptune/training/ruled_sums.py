@@ -30,6 +30,8 @@ from dptune.units import UnitDataset
 
 __all__ = ["Following", "FollowsRule", "RuledSums", "WeighsRecords"]
 
+_SHORTEST = 1e-250  # of norms that are divided by
+_WHOLE = 1.0 + 1e-12  # a squared share in clip norms, with room for rounding
 _FURTHEST = math.log(2.0**20)  # how far a clip norm may move from its first value, as a logarithm
 
 
@@ -98,6 +100,7 @@ class RuledSums(UnitSums):
 
     def bind(self, data: Dataset | UnitDataset) -> None:
         """Take the records that later calls refer to by index."""
+        self._together = False
         if isinstance(data, UnitDataset):
             super().bind(data)
         else:
@@ -132,8 +135,9 @@ class RuledSums(UnitSums):
         tails: list[float] = []
 
         def weigh(norms: Floats) -> Floats:
-            tails.append(float(self.rule.tail(norms, clip, level).sum()))
-            return self.rule.factors(norms, clip, level)
+            factors, tail = _enforced(self.rule, norms, clip, level)
+            tails.append(float(tail.sum()))
+            return factors
 
         self.engine.weighed_sum(flat, batch, weigh, total[: self._inner])
         total[self._inner :] = math.fsum(tails)
@@ -157,16 +161,17 @@ class RuledSums(UnitSums):
 
     def _share(self, gradient: Floats, clip: float, level: float) -> Array:
         """One record's share; a gradient that is not finite counts as zero."""
-        share, length = np.zeros(self.dimension), 0.0
+        share, scaled, size, length = np.zeros(self.dimension), gradient, 1.0, 0.0
         top = float(np.max(np.abs(gradient), initial=0.0))
         if 0.0 < top < math.inf:
             exponent = math.frexp(top)[1]  # brought to size one before it is squared: no square overflows or vanishes
             scaled = np.ldexp(gradient, -exponent)
             size = math.sqrt(float(scaled @ scaled))
             length = math.ldexp(size, exponent)
-            reach = float(self.rule.factors(np.array([length]), clip, level)[0]) * length
-            share[: self._inner] = scaled * (min(reach, clip) / size)
-        share[self._inner :] = self.rule.tail(np.array([length]), clip, level)[: self.rule.tails]
+        factors, tail = _enforced(self.rule, np.array([length]), clip, level)
+        if length > 0.0:
+            share[: self._inner] = scaled * (min(float(factors[0]) * length, clip) / size)
+        share[self._inner :] = tail[: self.rule.tails]
         return share
 
     def _level(self, known: Floats, clip: float) -> float:
@@ -175,6 +180,14 @@ class RuledSums(UnitSums):
             return clip
         least, most = CLIP_NORMS
         return min(max(clip * math.exp(float(known[-1])), least), most)
+
+
+def _enforced(rule: Clipping, norms: Floats, clip: float, level: float) -> tuple[Floats, Floats]:
+    """A rule's factors and tails, cut where a share would be longer than the clip norm, whatever the rule says."""
+    most = clip / np.maximum(norms, _SHORTEST)
+    factors = np.clip(np.nan_to_num(rule.factors(norms, clip, level)), -most, most)
+    left = clip * np.sqrt(np.maximum(_WHOLE - np.square(factors * norms / clip), 0.0))
+    return factors, np.clip(np.nan_to_num(rule.tail(norms, clip, level)), -left, left)
 
 
 @dataclass(frozen=True)
