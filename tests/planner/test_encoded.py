@@ -86,6 +86,8 @@ def test_texts_and_refusals(tmp_path: Path, toy: PublicEncoder) -> None:
             tune(texts, features=encoder, **given)
     with pytest.raises(InvalidInput, match="equal length"):
         tune((["a"], np.array([0, 1])), features="toy_halves:lengths", **given)
+    with pytest.raises(InvalidInput, match="takes no 'features'"):
+        tune(texts, features=toy, model=lambda params: None, **given)
     assert not (tmp_path / "none").exists()
 
 

@@ -68,5 +68,7 @@ def test_it_trains_without_a_learning_rate() -> None:
 def test_what_it_cannot_train_is_refused() -> None:
     with pytest.raises(InvalidInput, match="softmax"):
         FreeTrainer(DpSgdTrainer(Mlp(4, 2, (3,)), SETTINGS))
+    with pytest.raises(InvalidInput, match="public encoder"):
+        FreeTrainer(DpSgdTrainer(softmax(4, 2), SETTINGS, prepared="a:b@" + "0" * 64))
     with pytest.raises(InvalidInput, match="Dataset"):
         FreeTrainer(DpSgdTrainer(softmax(4, 2), SETTINGS)).check({}, [1, 2])

@@ -128,6 +128,8 @@ def tune(
         raise InvalidInput(f"'explain' must be a function of texts, such as print, or None; got {explain!r:.60}.")
     if trainer is not None and model is not None:
         raise InvalidInput("Give either a 'model', which DP-SGD trains, or a 'trainer', which has a model of its own.")
+    if model is not None and features != "none":
+        raise InvalidInput("A 'model' of your own takes no 'features': put them into the data or into the model.")
     if trainer is not None and space is None:
         raise InvalidInput("A trainer of your own needs a 'space': what may be tried with it.")
     declared = Declared(

@@ -26,6 +26,7 @@ from dptune.trainer import Fitted, Params
 from dptune.training.clipping import Automatic
 from dptune.training.dpsgd import Settings
 from dptune.training.dpsgd_trainer import DpSgdTrainer
+from dptune.training.encoders import is_encoder
 from dptune.training.engines import engine_for
 from dptune.training.models import Mlp
 from dptune.training.noise import FastNoise
@@ -80,6 +81,11 @@ class FreeTrainer:
             raise InvalidInput("The hyperparameter-free optimiser trains softmax regressions only.")
         if self.base.holdout is not None or self.base.settings.secure:
             raise InvalidInput("The hyperparameter-free optimiser has neither a holdout nor secure noise.")
+
+        if is_encoder(self.base.prepared):
+            raise InvalidInput(
+                "The hyperparameter-free optimiser takes no public encoder: put its outputs into the data."
+            )
 
     @property
     def validation(self) -> Dataset | None:
