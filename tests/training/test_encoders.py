@@ -182,3 +182,39 @@ def test_encoders_that_nobody_could_import_are_refused(toy: PublicEncoder) -> No
             named_encoder(name)
     with pytest.raises(InvalidInput, match="is another one"):
         importable(PublicEncoder("toy_encoder:encoder", picky, 65, shape=(64,), weights="3" * 64))
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+def test_an_error_that_cannot_be_told_is_about_its_record_alone() -> None:
+    def odd(row: Any) -> Any:
+        if row[0] > 9:
+            raise Silent
+        return row[:2] * [1, 2]
+
+    made = PublicEncoder("somewhere:silent", odd, 2, shape=(3,), weights=ZEROS).encode(
+        np.array([[1, 2, 3], [10, 0, 0]])
+    )
+    assert made[0].any()
+    assert not made[1].any()
+
+
+def test_a_module_that_asks_for_the_scale_of_a_batch_is_given_single_records() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Scales(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(6, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x / 255 if (x > 1).any() else x)
+
+    made = PublicEncoder("somewhere:scales", Scales(), 3, shape=(6,), batch=4)
+    rows = np.random.default_rng(0).random((4, 6))
+    other = rows.copy()
+    other[2] *= 255
+    assert np.array_equal(made.encode(rows)[[0, 1, 3]], made.encode(other)[[0, 1, 3]])

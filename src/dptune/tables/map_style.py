@@ -188,7 +188,10 @@ def _plain_label(label: Any) -> Label:
 
 
 def _said(error: BaseException) -> str:
-    return " ".join(str(error).split()).rstrip(".")[:200] or type(error).__name__
+    try:
+        return " ".join(str(error).split()).rstrip(".")[:200] or type(error).__name__
+    except BaseException:  # an error of others' code may fail to say what it is; a pressed Ctrl-C is known elsewhere
+        return type(error).__name__
 
 
 def _numeric(labels: list[Label]) -> Floats:

@@ -35,16 +35,30 @@ def scaled(answer: AnyArray, width: int) -> Floats:
     return made
 
 
-def same_everywhere(forward: Callable[[Floats], AnyArray], shape: tuple[int, ...]) -> bool:
-    """Whether random records have the same bits at every place of a batch and in other company."""
+def _of_all_scales(shape: tuple[int, ...]) -> list[Floats]:
+    """Batches of normal numbers, others like them, zeros, parts of one, bytes, and huge ones: a module may ask which
+    of these it was given, of the whole batch."""
     rng = np.random.default_rng(0)
-    some, random = rng.normal(size=(2, *shape)).astype(np.float32)
-    companies = (random, np.full_like(random, 1e30), np.full_like(random, np.nan))
+    normal, other = rng.normal(size=(2, *shape))
+    part, byte = rng.random(shape), rng.integers(0, 256, shape)
+    return [np.asarray(one, np.float32) for one in (normal, other, np.zeros(shape), part, byte, 1e30 * np.ones(shape))]
+
+
+def same_everywhere(forward: Callable[[Floats], AnyArray], shape: tuple[int, ...]) -> bool:
+    """Whether random records of several scales have the same bits at every place of a batch and in other company."""
+    some, *kinds = _of_all_scales(shape)
+    companies = (*kinds, np.full_like(some, np.nan))
+    few = sorted({1, shape[0] // 2, shape[0] - 1} - {0})
     try:
         first = forward(some.copy())
         turned = [np.roll(forward(np.roll(some, turn, axis=0)), -turn, axis=0) for turn in range(1, shape[0])]
         cuts = [(cut, others) for cut in range(1, shape[0]) for others in companies]
         mixed = [forward(np.concatenate([some[:cut], others[cut:]]))[:cut] for cut, others in cuts]
+        for own in kinds:
+            alone = forward(own.copy())
+            for cut, others in ((cut, others) for cut in few for others in (some, *companies)):
+                if forward(np.concatenate([own[:cut], others[cut:]]))[:cut].tobytes() != alone[:cut].tobytes():
+                    return False
     except Exception:  # on public records: then each alone, which says what is wrong
         return False
     same = all(one.tobytes() == first.tobytes() for one in turned)
