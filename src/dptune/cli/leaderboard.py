@@ -85,7 +85,7 @@ def _write(out: Path, whole: dict[str, object], found: list[Standing]) -> None:
 
 def _print(found: list[Standing], todo: Race, done: int, asked: int, out: Path) -> None:
     """A line for each standing, no wider than a screen."""
-    print("Accuracy (standard error) on test records that nothing looked at, at the same total epsilon")
+    print("Accuracy (standard error) on test records that no run looked at, at the same total epsilon")
     for group in dict.fromkeys((one.data, one.epsilon) for one in found):
         members = [one for one in found if (one.data, one.epsilon) == group]
         saw = f"settings saw {group[0]}" if any(one.saw for one in members) else f"settings did not see {group[0]}"

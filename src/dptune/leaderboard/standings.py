@@ -25,7 +25,7 @@ class Standing:
         data: the benchmark.
         epsilon: the total.
         method: the entrant.
-        accuracy: the mean over repetitions, on records that nothing looked at.
+        accuracy: the mean over repetitions, on records that no run looked at.
         error: its standard error; None for one repetition.
         worst: the least of them.
         repetitions: how many there are.
