@@ -130,7 +130,7 @@ def run(
     name = check_name(name_of(dataset, source, data, shared=shared))
     identity = secrets.token_hex(16)
     path = Path(out) if out is not None else _usual_path(name if dataset or source is None else Path(source), identity)
-    with interruptible(path), new_folder(path) as folder, _refused(folder, seed is None and charge is None):
+    with interruptible(path, charge), new_folder(path) as folder, _refused(folder, seed is None and charge is None):
         book, opening = None, None
         if shared:
             book, opening = shared_ledger(plan, data, name, explain)
