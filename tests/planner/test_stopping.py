@@ -23,7 +23,8 @@ import dptune as dpt
 from dptune.errors import Interrupted, InvalidInput
 from dptune.ledgers import Ledger
 from dptune.planner.stopping import stops_in_one_line
-from dptune.sealed import Release, interrupt
+from dptune.sealed import Release
+from dptune.sealed._terms import terms_of
 
 # After the first outcome the workers are not heard any more: the run waits, alive, and cannot end before the signal.
 SCRIPT = """
@@ -177,7 +178,7 @@ def _tuned(ledger: Ledger, *, stop: str, **options: Any) -> Release:
 def test_however_often_ctrl_c_is_pressed_a_charged_run_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str, named: bool
 ) -> None:
-    ledger, read, pressed = _prepared(tmp_path / "job"), interrupt.terms_of, [stop == "after the run"]
+    ledger, pressed = _prepared(tmp_path / "job"), [stop == "after the run"]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("dptune.sealed._under_way._attackers", lambda plan: None)  # of the statement: takes seconds
 
@@ -185,9 +186,9 @@ def test_however_often_ctrl_c_is_pressed_a_charged_run_says_so(
         if not pressed[0]:
             pressed[0] = True
             raise KeyboardInterrupt
-        return read(vault)
+        return terms_of(vault)
 
-    monkeypatch.setattr(interrupt, "terms_of", impatient)
+    monkeypatch.setattr("dptune.sealed.interrupt.terms_of", impatient)
     with pytest.raises(Interrupted, match=r"was charged epsilon .* finish it with the same call and resume=") as caught:
         _tuned(ledger, stop=stop, **({"out": tmp_path / "run"} if named else {}))
     assert ledger.status("flats").charges == 1
