@@ -17,10 +17,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.sealed.toy import DATA, Inline, ToyTrainer, toy_plan
 
 import dptune as dpt
-from dptune.errors import InvalidInput
+from dptune.errors import Interrupted, InvalidInput
 from dptune.ledgers import Ledger
+from dptune.planner.stopping import stops_in_one_line
+from dptune.sealed import Release
+from dptune.sealed._terms import terms_of
 
 # After the first outcome the workers are not heard any more: the run waits, alive, and cannot end before the signal.
 SCRIPT = """
@@ -152,3 +156,49 @@ def test_ctrl_c_while_planning_is_one_line_and_nothing_is_charged(tmp_path: Path
     assert complained == "dptune: Stopped before anything was charged.\n"
     assert ledger.status("flats").charges == 0
     assert not (folder / "run").exists()
+
+
+def _pressed(*told: object) -> Any:
+    raise KeyboardInterrupt
+
+
+@stops_in_one_line
+def _tuned(ledger: Ledger, *, stop: str, **options: Any) -> Release:
+    """What ``tune`` does at its end, stopped at some place."""
+    if stop == "planning":
+        _pressed()
+    beat = _pressed if stop == "training" else None
+    told: dict[str, Any] = {"ledger": ledger, "dataset": "flats", "executor": Inline(), "beat": beat}
+    release = dpt.run(toy_plan(count=2), ToyTrainer(), DATA, **told, **options)
+    return _pressed() if stop == "after the run" else release
+
+
+@pytest.mark.parametrize("stop", ["training", "after the run"])
+@pytest.mark.parametrize("named", [True, False])
+def test_however_often_ctrl_c_is_pressed_a_charged_run_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str, named: bool
+) -> None:
+    ledger, pressed = _prepared(tmp_path / "job"), [stop == "after the run"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dptune.sealed._under_way._attackers", lambda plan: None)  # of the statement: takes seconds
+
+    def impatient(vault: Any) -> Any:
+        if not pressed[0]:
+            pressed[0] = True
+            raise KeyboardInterrupt
+        return terms_of(vault)
+
+    monkeypatch.setattr("dptune.sealed.interrupt.terms_of", impatient)
+    with pytest.raises(Interrupted, match=r"was charged epsilon .* finish it with the same call and resume=") as caught:
+        _tuned(ledger, stop=stop, **({"out": tmp_path / "run"} if named else {}))
+    assert ledger.status("flats").charges == 1
+    assert caught.value.folder is not None
+    assert (caught.value.folder / "vault").exists()
+
+
+def test_a_run_that_would_claim_an_earlier_charge_does_not_say_that_nothing_was_charged(tmp_path: Path) -> None:
+    ledger = _prepared(tmp_path / "job")
+    with pytest.raises(Interrupted, match=r"claimed the charge 'march', which was made earlier and stays charged\.$"):
+        _tuned(ledger, stop="planning", charge="march", out=tmp_path / "run")
+    with pytest.raises(Interrupted, match=r"^Stopped before anything was charged\.$"):
+        _tuned(ledger, stop="planning", out=tmp_path / "run")

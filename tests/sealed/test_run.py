@@ -317,6 +317,64 @@ def test_a_run_cannot_go_on_with_another_generator(tmp_path: Path) -> None:
     assert resume(tmp_path / "run", _Tagged(), DATA, executor=ONE).params is not None
 
 
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out of the statement what takes seconds."""
+    monkeypatch.setattr("dptune.sealed._under_way._attackers", lambda plan: None)
+
+
+class _Dearer(ToyTrainer):
+    """Declares another cost than the plan's, whatever it would have in common with the run's trainer."""
+
+    def cost(self, params: Any) -> Any:
+        return Gdp(2.0 * MU)
+
+
+class _Clipping(ToyTrainer):
+    """Says how it trains, in words that hold an address of this process."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__()
+        self.rule = rule
+
+    @property
+    def declared_training(self) -> str:
+        return f"{self.rule}; optimiser {object()!r}"
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_run_cannot_go_on_with_a_trainer_of_another_cost(tmp_path: Path) -> None:
+    """Each of its trainings would fail, "no model" be released and the secret be destroyed."""
+    cut_off(toy_plan(count=1), ToyTrainer(), tmp_path / "run")
+    with pytest.raises(
+        InvalidInput, match=r"the one in the plan\. Continue it with the arguments that it began with\.$"
+    ):
+        resume(tmp_path / "run", _Dearer(), DATA, executor=ONE)
+    assert resume(tmp_path / "run", ToyTrainer(), DATA, executor=ONE).outcome == "model"
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_run_cannot_go_on_with_another_way_to_train(tmp_path: Path) -> None:
+    """The statement says the way with which it began."""
+    cut_off(toy_plan(count=1), _Clipping("scaled down"), tmp_path / "run")
+    for other, now in ((_Clipping("divided"), "divided; "), (ToyTrainer(), "not declared")):
+        with pytest.raises(InvalidInput, match=f"it began with 'scaled down; .*', this is '{now}.* Continue it with"):
+            resume(tmp_path / "run", other, DATA, executor=ONE)
+    assert resume(tmp_path / "run", _Clipping("scaled down"), DATA, executor=ONE).outcome == "model"
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_run_cannot_go_on_with_another_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = [{"name": "a:one", "sha256": digit * 64, "width": 3} for digit in "12"]
+    for began, now in ((facts[0], facts[1]), (facts[0], None), (None, facts[0])):
+        out = tmp_path / f"run {facts.index(began) if began else 'plain'} {now is None}"
+        monkeypatch.setattr("dptune.sealed._declarations.encoder_facts", lambda trainer, facts=began: facts)
+        cut_off(toy_plan(count=1), ToyTrainer(), out)
+        monkeypatch.setattr("dptune.sealed._declarations.encoder_facts", lambda trainer, facts=now: facts)
+        with pytest.raises(InvalidInput, match=r"encoder.*, this is .*encoder.* Continue it with the arguments"):
+            resume(out, ToyTrainer(), DATA, executor=ONE)
+
+
 def test_a_start_that_was_cut_off_is_no_obstacle(tmp_path: Path) -> None:
     plan, out = toy_plan(count=1), tmp_path / "run"
     out.mkdir()

@@ -7,13 +7,13 @@ arguments, so nobody has to make them by hand.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec
 
 from dptune.errors import Interrupted, InvalidInput
 from dptune.methods import Budget
-from dptune.sealed.interrupt import BEFORE_THE_CHARGE, budget_of, interrupted, what_stands
+from dptune.sealed.interrupt import WORKING_IN, before_the_charge, budget_of, interrupted, undisturbed, what_stands
 from dptune.sealed.release import Release
 from dptune.sealed.run import resume
 from dptune.trainer import Trainer
@@ -29,19 +29,29 @@ def stops_in_one_line(tune: Callable[P, Release]) -> Callable[P, Release]:
 
     @functools.wraps(tune)
     def stoppable(*args: P.args, **named: P.kwargs) -> Release:
+        before = WORKING_IN.set(None)
         try:
             return tune(*args, **named)
-        except Interrupted as error:
-            if error.folder is None:
+        except KeyboardInterrupt as error:
+            if isinstance(error, Interrupted) and error.folder is None:
                 raise
-            again = f"the same call and resume={str(error.folder)!r}"
-            raise interrupted(what_stands(error.folder, again), error.folder) from None
-        except KeyboardInterrupt:  # the run itself raises the above
-            folder = named.get("resume")
-            line = BEFORE_THE_CHARGE if folder is None else f"Stopped. The run in {folder} is as it was before."
-            raise interrupted(line) from None
+            with undisturbed():
+                raise _stopped(WORKING_IN.get(), named) from None
+        finally:
+            WORKING_IN.reset(before)
 
     return stoppable
+
+
+def _stopped(folder: Path | None, named: Mapping[str, object]) -> Interrupted:
+    """What to raise: a run has a folder before it can be charged, so without one nothing was."""
+    resumed, charge = named.get("resume"), named.get("charge")
+    earlier = None if charge is None else str(charge)
+    if folder is not None:
+        return interrupted(what_stands(folder, f"the same call and resume={str(folder)!r}", earlier), folder)
+    if resumed is not None:
+        return interrupted(f"Stopped. The run in {resumed} is as it was before.")
+    return interrupted(before_the_charge(earlier))
 
 
 def finish(

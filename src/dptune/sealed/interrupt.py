@@ -8,8 +8,11 @@ was there before. Notebooks ask the exception itself (``_render_traceback_``).
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
+import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
 
@@ -18,18 +21,66 @@ from dptune.methods.budget import Budget
 from dptune.sealed._terms import terms_of
 from dptune.sealed.vault import Vault
 
-__all__ = ["BEFORE_THE_CHARGE", "budget_of", "interrupted", "interruptible", "what_stands"]
+__all__ = [
+    "BEFORE_THE_CHARGE",
+    "WORKING_IN",
+    "before_the_charge",
+    "budget_of",
+    "interrupted",
+    "interruptible",
+    "undisturbed",
+    "what_stands",
+]
 
 BEFORE_THE_CHARGE = "Stopped before anything was charged."
 
+# The folder of the run that this call began or continued: known before anything is in it, and after the run is over.
+WORKING_IN: ContextVar[Path | None] = ContextVar("WORKING_IN", default=None)
+
 
 @contextlib.contextmanager
-def interruptible(folder: Path) -> Iterator[None]:
-    """Turn Ctrl-C into :class:`~dptune.errors.Interrupted`, after everything that was not charged was taken back."""
+def interruptible(folder: Path, charge: str | None = None) -> Iterator[None]:
+    """Turn Ctrl-C into :class:`~dptune.errors.Interrupted`, after everything that was not charged was taken back.
+
+    Args:
+        folder: the run's.
+        charge: the charge that it claims, if that was committed earlier.
+    """
+    WORKING_IN.set(folder)
     try:
         yield
     except KeyboardInterrupt:
-        raise interrupted(what_stands(folder, f"dptune.resume({str(folder)!r}, trainer, data)"), folder) from None
+        with undisturbed():
+            by_hand = f"dptune.resume({str(folder)!r}, trainer, data)"
+            raise interrupted(what_stands(folder, by_hand, charge), folder) from None
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let another Ctrl-C pass while the line about the first one is being found; it takes a moment."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or threading.current_thread() is not threading.main_thread():  # no other thread may set it
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def before_the_charge(charge: str | None) -> str:
+    """What is said of a run that has not begun: a charge that it was to claim was committed earlier, and stands.
+
+    Args:
+        charge: that charge; None if the run was to make its own.
+
+    Returns:
+        One line.
+    """
+    if charge is None:
+        return BEFORE_THE_CHARGE
+    return f"Stopped before the run claimed the charge {charge!r}, which was made earlier and stays charged."
 
 
 def interrupted(line: str, folder: Path | None = None) -> Interrupted:
@@ -68,19 +119,20 @@ class _OneLine:
             self.before(kind, error, trace)
 
 
-def what_stands(folder: Path, by_hand: str) -> str:
+def what_stands(folder: Path, by_hand: str, charge: str | None = None) -> str:
     """What is known without looking at anything but the run's public terms.
 
     Args:
         folder: the run's.
         by_hand: how a run that was started in Python is finished.
+        charge: the charge that it claims, if that was committed earlier.
 
     Returns:
         One line: what was charged, and how to go on.
     """
     vault = Vault(folder / "vault")
     if not vault.path.exists():
-        return BEFORE_THE_CHARGE
+        return before_the_charge(charge)
     try:
         terms = terms_of(vault)
     except DptuneError:

@@ -24,7 +24,7 @@ from dptune.ledgers import Ledger
 from dptune.methods.plan import Plan
 from dptune.randomness import Randomness
 from dptune.sealed._clock import Deadline
-from dptune.sealed._declarations import declarations
+from dptune.sealed._declarations import check_declarations, declarations
 from dptune.sealed._folder import Folder, check_unused, new_folder, working_in
 from dptune.sealed._records import check_records
 from dptune.sealed._shared import known_ledger, name_of, notice, shared_ledger
@@ -130,7 +130,7 @@ def run(
     name = check_name(name_of(dataset, source, data, shared=shared))
     identity = secrets.token_hex(16)
     path = Path(out) if out is not None else _usual_path(name if dataset or source is None else Path(source), identity)
-    with interruptible(path), new_folder(path) as folder, _refused(folder, seed is None and charge is None):
+    with interruptible(path, charge), new_folder(path) as folder, _refused(folder, seed is None and charge is None):
         book, opening = None, None
         if shared:
             book, opening = shared_ledger(plan, data, name, explain)
@@ -238,6 +238,7 @@ def resume(
             check_able(terms.plan, trainer)
             _check_generator(vault, trainer)
             check_records(vault, data)
+            check_declarations(folder, terms, trainer, data)
         return UnderWay(folder, vault, terms, trainer, data, executor or Processes(), beat).work()
 
 
