@@ -160,6 +160,19 @@ def test_several_batches_do_not_share_one_noise() -> None:
         fitted(rarely)
 
 
+def test_one_batch_does_not_have_several_steps() -> None:
+    left = [10]
+
+    def all_on_the_first(module: Any, optimizer: Any, x: Any, y: Any) -> None:
+        while left[0]:  # as many steps as batches, when all is over
+            left[0] -= 1
+            usual(module, optimizer, x, y)
+
+    with pytest.raises(InvalidInput, match="a second step on a batch"):
+        fitted(all_on_the_first)
+    assert left == [8]
+
+
 def test_a_record_whose_gradient_is_not_finite_adds_nothing() -> None:
     class Power(torch.nn.Module):  # type: ignore[misc, name-defined] # torch may be missing
         def forward(self, x: Any) -> Any:

@@ -151,6 +151,7 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
 
         def hook(stepping: Any) -> None:
             watch.step(stepping)
+            self.check_drawn()
             count(stepping)
 
         optimizer.attach_step_hook(hook)
@@ -168,6 +169,15 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
             raise InvalidInput(
                 "The run looked at a batch and took no step on it through its private optimizer. Take one step for "
                 "each batch: gradients of several must not share one noise."
+            )
+
+    def check_drawn(self) -> None:
+        """At a step: its batch was drawn for it, and has had none before."""
+        if self.steps >= self.drawn:
+            raise InvalidInput(
+                "The run took a second step on a batch, or one on records that were not drawn at the declared rate, "
+                "such as those of a DataLoader with a fixed batch size. Iterate over the loader that "
+                "engine.make_private() returned, and take one step for each batch."
             )
 
     def check_over(self) -> None:
