@@ -160,6 +160,31 @@ def test_several_batches_do_not_share_one_noise() -> None:
         fitted(rarely)
 
 
+def _views(module: Any, optimizer: Any, x: Any, y: Any) -> None:
+    usual(module, optimizer, x.repeat(16, 1), y.repeat(16))
+
+
+def _beside_public(module: Any, optimizer: Any, x: Any, y: Any) -> None:
+    usual(module, optimizer, torch.cat([x, torch.ones(4, 3)]), torch.cat([y, torch.zeros(4, dtype=y.dtype)]))
+
+
+@pytest.mark.parametrize("loop", [_views, _beside_public])
+def test_a_batch_has_one_gradient_for_each_record(loop: Loop) -> None:
+    with pytest.raises(InvalidInput, match=r"gradients of \d+ records for a batch of"):
+        fitted(loop)
+
+
+def test_parts_of_a_batch_are_its_records() -> None:
+    def halves(module: Any, optimizer: Any, x: Any, y: Any) -> None:
+        middle = len(x) // 2
+        optimizer.signal_skip_step(True)
+        usual(module, optimizer, x[:middle], y[:middle])
+        optimizer.signal_skip_step(False)
+        usual(module, optimizer, x[middle:], y[middle:])
+
+    assert np.isfinite(weights(fitted(halves))).all()
+
+
 def test_one_batch_does_not_have_several_steps() -> None:
     left = [10]
 
