@@ -88,6 +88,17 @@ def test_more_than_32_bits_decide_the_noise() -> None:
     assert abs(float(drawn.std()) - 1) < 0.02
 
 
+def test_no_seed_of_32_bits_decides_the_masks() -> None:
+    drawn: list[Any] = []
+    fitted(before=lambda: drawn.append(torch.get_rng_state()))
+    state = drawn[0].numpy()[24 : 24 + 8 * 624].view(np.uint64)
+    word, seeded = int(state[0]), [int(state[0])]  # a seed is the first word, and all others follow from it
+    for place in range(1, 4):
+        word = (1812433253 * (word ^ (word >> 30)) + place) % 2**32
+        seeded.append(word)
+    assert [int(one) for one in state[:4]] != seeded
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
