@@ -77,7 +77,8 @@ def kept() -> Iterator[Globals]:
 
 @contextlib.contextmanager
 def plain_torch() -> Iterator[None]:
-    """Torch's own defaults, whatever somebody has set: single precision, this machine's memory, gradients, no autocast.
+    """Torch's own defaults, whatever somebody has set: single precision, this machine's memory, gradients, no autocast,
+    no search for anomalies.
 
     So a run is the same whatever a notebook did before it, and the same here as in a worker, which starts anew. The
     caller's defaults come back afterwards. Torch is not loaded for it. Also a decorator: ``@plain_torch()``.
@@ -93,6 +94,8 @@ def plain_torch() -> Iterator[None]:
         stack.callback(torch.set_default_dtype, dtype)
         stack.callback(torch.set_grad_enabled, grad)
         stack.callback(torch.set_float32_matmul_precision, precision)
+        stack.callback(torch.set_anomaly_enabled, torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled())
+        torch.set_anomaly_enabled(False)  # it raises where a record's gradient is not a number
         torch.set_default_dtype(torch.float32)
         torch.set_float32_matmul_precision("highest")
         _set_device(torch, torch.device("cpu"))

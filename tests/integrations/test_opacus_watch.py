@@ -88,6 +88,17 @@ def test_more_than_32_bits_decide_the_noise() -> None:
     assert abs(float(drawn.std()) - 1) < 0.02
 
 
+def test_no_seed_of_32_bits_decides_the_masks() -> None:
+    drawn: list[Any] = []
+    fitted(before=lambda: drawn.append(torch.get_rng_state()))
+    state = drawn[0].numpy()[24 : 24 + 8 * 624].view(np.uint64)
+    word, seeded = int(state[0]), [int(state[0])]  # a seed is the first word, and all others follow from it
+    for place in range(1, 4):
+        word = (1812433253 * (word ^ (word >> 30)) + place) % 2**32
+        seeded.append(word)
+    assert [int(one) for one in state[:4]] != seeded
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -158,6 +169,44 @@ def test_several_batches_do_not_share_one_noise() -> None:
 
     with pytest.raises(InvalidInput, match="took no step on it"):
         fitted(rarely)
+
+
+def _views(module: Any, optimizer: Any, x: Any, y: Any) -> None:
+    usual(module, optimizer, x.repeat(16, 1), y.repeat(16))
+
+
+def _beside_public(module: Any, optimizer: Any, x: Any, y: Any) -> None:
+    usual(module, optimizer, torch.cat([x, torch.ones(4, 3)]), torch.cat([y, torch.zeros(4, dtype=y.dtype)]))
+
+
+@pytest.mark.parametrize("loop", [_views, _beside_public])
+def test_a_batch_has_one_gradient_for_each_record(loop: Loop) -> None:
+    with pytest.raises(InvalidInput, match=r"gradients of \d+ records for a batch of"):
+        fitted(loop)
+
+
+def test_parts_of_a_batch_are_its_records() -> None:
+    def halves(module: Any, optimizer: Any, x: Any, y: Any) -> None:
+        middle = len(x) // 2
+        optimizer.signal_skip_step(True)
+        usual(module, optimizer, x[:middle], y[:middle])
+        optimizer.signal_skip_step(False)
+        usual(module, optimizer, x[middle:], y[middle:])
+
+    assert np.isfinite(weights(fitted(halves))).all()
+
+
+def test_one_batch_does_not_have_several_steps() -> None:
+    left = [10]
+
+    def all_on_the_first(module: Any, optimizer: Any, x: Any, y: Any) -> None:
+        while left[0]:  # as many steps as batches, when all is over
+            left[0] -= 1
+            usual(module, optimizer, x, y)
+
+    with pytest.raises(InvalidInput, match="a second step on a batch"):
+        fitted(all_on_the_first)
+    assert left == [8]
 
 
 def test_a_record_whose_gradient_is_not_finite_adds_nothing() -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from dptune._global_state import plain_torch
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.executors.models import open_model, pack_model
@@ -134,6 +135,19 @@ def test_no_record_changes_the_defaults_for_the_next() -> None:
     others = np.arange(6) != 2
     assert found.x[others].tobytes() == plain.x[others].tobytes()
     assert torch.get_default_device().type == "cpu"
+
+
+def test_a_search_for_anomalies_is_off_inside_and_back_afterwards() -> None:
+    with torch.autograd.set_detect_anomaly(True, check_nan=False):
+        with plain_torch():
+            assert not torch.is_anomaly_enabled()
+        assert torch.is_anomaly_enabled()
+        assert not torch.is_anomaly_check_nan_enabled()
+    with plain_torch():
+        x = torch.zeros(1, requires_grad=True)
+        (x * 0).sqrt().sum().backward()  # type: ignore[no-untyped-call] # torch's
+        assert x.grad is not None
+        assert x.grad.isnan().all()
 
 
 def test_a_module_on_another_device_is_refused_before_the_charge() -> None:

@@ -38,6 +38,26 @@ class _DeclaredBatches(Sampler[list[int]]):
         self.optimizer: Any = None
         self.probe: Probe | None = None
         self.blank = False  # whether the batch that was handed over last is an empty one
+        self._size = self._seen = 0  # records of that batch, and their gradients so far
+
+    def take(self, gradients: int) -> None:
+        """Gradients of single records are about to be clipped: no more than the batch has records, in all its parts."""
+        self._engine.check_drawn()
+        self._seen += gradients
+        if self._seen > self._size:
+            self._refuse()
+
+    def check_whole(self) -> None:
+        """At a step on blank records: no fewer gradients, either. On others a refusal would tell what was left out."""
+        if self._engine.probing and self._seen < self._size:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        raise InvalidInput(
+            f"The run has gradients of {self._seen} records for a batch of {self._size}: what is clipped are not its "
+            "records. Let the first dimension be that of records, one row for each, without copies or records of your "
+            "own; or set 'batch_first' of make_private() to what the module does."
+        )
 
     def collated(self, records: Any) -> Any:
         """A batch as the function gets it."""
@@ -57,10 +77,12 @@ class _DeclaredBatches(Sampler[list[int]]):
             self._engine.drawn += 1
             self.blank = False
             if self.probe is not None and (tried := self.probe.batch(self._records)) is not None:
+                self._size, self._seen = len(tried), 0
                 yield tried
                 continue
             uniform = torch.rand(self._records, dtype=torch.float64, generator=self._engine.generator)
             batch = (uniform < self._engine.declared.sampling_rate).nonzero().reshape(-1).tolist()
+            self._size, self._seen = max(1, len(batch)), 0
             if not batch and self._has_blank():
                 self.blank = True
             if batch or self.blank:
@@ -151,6 +173,8 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
 
         def hook(stepping: Any) -> None:
             watch.step(stepping)
+            self.check_drawn()
+            batches.check_whole()
             count(stepping)
 
         optimizer.attach_step_hook(hook)
@@ -168,6 +192,15 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
             raise InvalidInput(
                 "The run looked at a batch and took no step on it through its private optimizer. Take one step for "
                 "each batch: gradients of several must not share one noise."
+            )
+
+    def check_drawn(self) -> None:
+        """At a step: its batch was drawn for it, and has had none before."""
+        if self.steps >= self.drawn:
+            raise InvalidInput(
+                "The run took a second step on a batch, or one on records that were not drawn at the declared rate, "
+                "such as those of a DataLoader with a fixed batch size. Iterate over the loader that "
+                "engine.make_private() returned, and take one step for each batch."
             )
 
     def check_over(self) -> None:

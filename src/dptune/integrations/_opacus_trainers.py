@@ -124,7 +124,8 @@ class OpacusTrainer(Generic[DataT, ModelT]):
         engine.probing = probing
         with torch.random.fork_rng(devices=[]):
             own = as_randomness(rng).child("opacus")
-            torch.manual_seed(int.from_bytes(own.secret()[:7], "little"))  # weights and masks, which may be known
+            # Weights and masks: where masks are known, one record more shifts those of all others of its batch.
+            torch.set_rng_state(_watch().secret_generator(own.child("masks").generator()).get_state())
             engine.generator = _watch().secret_generator(own.child("noise").generator())
             outcome = self.function(params, records, engine)
         if not isinstance(outcome, tuple) or len(outcome) != 2:

@@ -93,12 +93,15 @@ def drop_unusable(optimizer: Any, batches: Any) -> None:
 
     Args:
         optimizer: a private one; its ``clip_and_accumulate`` is wrapped.
-        batches: knows whether the present batch is an empty one (``blank``), and what tries the function (``probe``).
+        batches: knows whether the present batch is an empty one (``blank``), and what tries the function (``probe``);
+            counts gradients (``take``).
     """
     inner = optimizer.clip_and_accumulate
 
     def clipped() -> None:
         parts = [p.grad_sample if isinstance(p.grad_sample, list) else [p.grad_sample] for p in optimizer.params]
+        rows = [sum(len(one) for one in part if isinstance(one, torch.Tensor)) for part in parts]
+        batches.take(max(rows, default=0))
         if batches.probe is not None:
             batches.probe.look(parts)
         if batches.blank:
