@@ -125,6 +125,13 @@ def test_an_array_that_was_handed_over_is_repaired_in_place_and_once() -> None:
     assert second.x.tolist() == [[0.0, 1.0], [0.5, 0.0]]
 
 
+def test_a_public_data_set_keeps_an_array_that_was_handed_over() -> None:
+    public = Dataset(hand_over(np.array([[5.0, 0.0], [0.0, 7.0]])), np.array([0, 1]), 2, public=True)
+    private = Dataset(public.x, public.y, 2, feature_range=(0.0, 1.0))
+    assert private.x is not public.x
+    assert public.x.tolist() == [[5.0, 0.0], [0.0, 7.0]]
+
+
 PUBLIC: list[tuple[Any, Any, str]] = [
     (X, np.array([0, 1, 5]), r"Labels must lie in \[0, 3\); got values from 0 to 5"),
     (X, np.array([0, -1, 1]), "got values from -1 to 1"),

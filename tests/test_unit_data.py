@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from dptune.errors import InvalidInput
 from dptune.judging import correct
 from dptune.methods.parts import ALL, Client, Coin, Shard, records
 from dptune.randomness import Randomness
+from dptune.tables import array_units
 from dptune.units import Grouping
 
 KEYS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=30)
@@ -66,6 +70,36 @@ def test_a_row_beyond_the_last_changes_nothing() -> None:
 @pytest.mark.parametrize("key", [None, float("nan"), np.nan, ["no key"], {}, np.zeros(3), np.datetime64("NaT")])
 def test_a_row_of_nobody_is_left_out(key: Any) -> None:
     assert _parts(_made(["a", key, "a", key, "b"])) == [[0.0, 2.0], [4.0]]
+
+
+ONE_UNIT: list[list[Any]] = [
+    ["7", " 7", 7, 7.0, b"7 ", np.int8(7), Decimal("7.00"), Fraction(7), bytearray(b"7")],
+    [Decimal("7.50"), Decimal("7.5"), 7.5],
+    [(1, "a"), (1.0, b"a ")],
+    [UUID(int=5), str(UUID(int=5))],
+    [date(2020, 1, 1), "2020-01-01"],
+    [datetime(2020, 1, 1, 12, tzinfo=UTC), datetime(2020, 1, 1, 13, tzinfo=timezone(timedelta(hours=1)))],
+    [frozenset([1]), frozenset([1])],
+]
+MANY_UNITS: list[list[Any]] = [
+    [b"\xff", b"\\xff", "ff", "0xff", "\0ff", b"\0\0ff", b"\xff ", b" \xff"],
+    [Decimal("1e400"), Decimal("1e401"), Decimal("1e999999"), Decimal("1." + "0" * 40 + "1"), Decimal(1)],
+    ["A", "a", "7.0", "7"],
+    [(1, 2), "(1, 2)", (1, (2,))],
+]
+
+
+@pytest.mark.parametrize("keys", [*ONE_UNIT, *MANY_UNITS], ids=str)
+def test_keys_are_compared_one_way_wherever_they_come_from(keys: list[Any]) -> None:
+    rows = Dataset(np.arange(len(keys), dtype=float)[:, None], np.zeros(len(keys), np.int64), 2)
+    units = 1 if keys in ONE_UNIT else len(keys)
+    assert len(UnitDataset(rows, keys, 20)) == len(array_units(rows, keys, 20, unit="patient")) == units
+
+
+@pytest.mark.parametrize("key", [None, float("nan"), Decimal("NaN"), "", " ", b" ", [1], {}])
+def test_nobody_is_nobody_everywhere(key: Any) -> None:
+    rows = Dataset(np.zeros((2, 1)), np.zeros(2, np.int64), 2)
+    assert len(UnitDataset(rows, [key, key], 2)) == len(array_units(rows, [key, key], 2, unit="patient")) == 0
 
 
 def test_rows_are_put_together_over_several_calls() -> None:

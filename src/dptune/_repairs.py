@@ -13,7 +13,7 @@ import numpy as np
 from dptune import _memory
 from dptune._typing import AnyArray, Floats
 
-__all__ = ["FEATURE_RANGE", "hand_over", "repaired_features"]
+__all__ = ["FEATURE_RANGE", "hand_over", "held", "repaired_features"]
 
 # Wide enough for any measurement; squares of it, summed over a million features, are finite in single precision.
 FEATURE_RANGE = (-1e12, 1e12)
@@ -43,6 +43,11 @@ def hand_over(x: AnyArray) -> AnyArray:
     return x
 
 
+def held(x: AnyArray) -> None:
+    """Say that a data set holds an array from now on: nothing may change it any more, whoever handed it over."""
+    _HANDED_OVER.discard(id(x))
+
+
 def repaired_features(x: Floats, ends: tuple[float, float], missing: float, *, own: bool = False) -> Floats:
     """Features with ``missing`` for what is not a number, clipped to the range.
 
@@ -57,7 +62,7 @@ def repaired_features(x: Floats, ends: tuple[float, float], missing: float, *, o
         features that are all valid. A large copy lies where workers can map it, so that they need no other.
     """
     own = own or id(x) in _HANDED_OVER
-    _HANDED_OVER.discard(id(x))  # from now on a data set holds it
+    held(x)
     made = x if own else _memory.room(x.shape, x.dtype)
     low, high, filling = (x.dtype.type(one) for one in (*ends, missing))
     with np.errstate(all="ignore"):  # no warning may tell of a record

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dptune import _memory, _validate
-from dptune._repairs import FEATURE_RANGE, repaired_features
+from dptune._repairs import FEATURE_RANGE, held, repaired_features
 from dptune._typing import AnyArray, Floats, Indices, Mask
 from dptune.errors import InvalidInput
 
@@ -117,6 +117,7 @@ class Dataset:
             y = y.astype(np.float32) if y.dtype == np.float16 else y
             if self.public:
                 _refuse_bad_features(x)
+                held(x)
             else:
                 own = x is not given and not np.may_share_memory(x, given)
                 x = repaired_features(x, self.feature_range, self.missing, own=own)

@@ -7,15 +7,14 @@ nothing can take its rows for records by mistake. What becomes of a unit follows
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 from dataclasses import InitVar, dataclass, field
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from dptune import _validate
+from dptune._keys import plain_key, plain_text
 from dptune._typing import AnyArray, Indices
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
@@ -58,47 +57,11 @@ def check_unit(unit: str, unit_rows: object) -> int:
     return _validate.integer("unit_rows", unit_rows, 1, MOST_ROWS)
 
 
-def plain_text(value: object) -> str:
-    """A value as the text by which it is compared: whole numbers without a fraction, truth in lower case, no spaces
-    around. The same value gives the same text whatever type its column has.
-
-    Args:
-        value: A cell, a key, a declared value.
-
-    Returns:
-        The text.
-
-    Example:
-        >>> plain_text(7.0), plain_text(" 7"), plain_text(True)
-        ('7', '7', 'true')
-    """
-    if isinstance(value, str):
-        return value.strip()
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, complex) and value.imag == 0:  # one complex number makes a whole column of them
-        value = value.real
-    if isinstance(value, float | Decimal) and math.isfinite(value) and value == math.floor(value):
-        return str(int(value))
-    return str(value).strip()
-
-
-def _plain_key(key: Any) -> Any:
-    """A key as it is compared, one way for every kind of source: numbers and texts as texts, others as they are."""
-    if isinstance(key, np.generic):
-        key = key.item()
-    if isinstance(key, bytes):
-        return key.decode("utf-8", "backslashreplace").strip()  # two keys must stay two
-    if isinstance(key, str | bool | int | Decimal) or (isinstance(key, float | complex) and key == key):  # noqa: PLR0124
-        return plain_text(key)
-    return key
-
-
 class Grouping:
     """Puts rows to the units that they belong to, in the order in which they come, and keeps the first few of each.
 
     Which rows of a unit are kept follows from the order of that unit's own rows: others in between change nothing.
-    Texts and numbers are compared as texts without spaces around: "7", " 7", 7 and 7.0 are the same. A row without a
+    Keys are compared as :func:`~dptune._keys.plain_key` says: "7", " 7", 7 and 7.0 are the same. A row without a
     key (None, NaN, an empty text, or something that cannot be compared) belongs to nobody and is left out, so that
     taking somebody away takes nothing from anybody else's unit.
 
@@ -145,8 +108,8 @@ class Grouping:
 
     def _number(self, key: Any) -> int | None:
         try:
-            key = _plain_key(key)
-            if key is None or key != key or key == "":  # noqa: PLR0124 - what is not equal to itself is no key
+            key = plain_key(key)
+            if key is None:
                 return None
             number = self._numbers.setdefault(key, len(self._counts))
         except KeyboardInterrupt:
@@ -171,8 +134,8 @@ class UnitDataset:
 
     Args:
         rows: The rows, as records of one row each.
-        keys: Whom each row belongs to: rows with equal keys are one unit. Texts and numbers are equal if they are as
-            texts without spaces around; None, NaN and an empty text are nobody.
+        keys: Whom each row belongs to: rows with equal keys are one unit. Texts, numbers and dates are equal if they
+            are as texts without spaces around; None, NaN and an empty text are nobody.
         unit_rows: The most rows of a unit that take part; public, at most 4096.
         unit: What statements call a unit.
         column: The column of a table that holds the keys, for statements.

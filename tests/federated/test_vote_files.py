@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ pytest.importorskip("cryptography", reason="the extra 'flower' is not installed"
 from dptune.accounting.attackers import attackers, of_a_hundred
 from dptune.cli import main
 from dptune.errors import Corrupt, InvalidInput
-from dptune.federated import Elected, Policy, VoteLedger, VoteStatement, publish_vote
+from dptune.federated import Elected, Policy, Roster, VoteLedger, VoteStatement, publish_vote
 from dptune.federated.vote_annex import state_vote
 from dptune.federated.vote_files import check_vote, vote_registry_entry, vote_schema
 from dptune.federated.vote_plan import VotePlan
@@ -40,7 +42,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A published vote and the ledger of a client that took part."""
     home = tmp_path_factory.mktemp("vote")
     elected = _elected()
-    VoteLedger(home / "votes.ledger").charge(SESSION, elected.statement.plan, Policy(2.0, 20, min_colluding=2))
+    roster = Roster.of(bytes([number]) * 32 for number in range(40))
+    policy = Policy(2.0, 20, min_colluding=2, roster=roster)
+    VoteLedger(home / "votes.ledger").charge(SESSION, elected.statement.plan, policy)
     publish_vote(elected, home / "vote")
     return home
 
@@ -100,7 +104,10 @@ def test_a_client_verifies_it_with_one_command(home: Path, capsys: pytest.Captur
     assert main(command) == 0
     said = capsys.readouterr().out
     assert "the plan that the client charged" in said
-    assert "NOT compared:\n  the winner" in said
+    assert (
+        "whether keys were signed by a roster\nNOT compared:\n  the number of clients in the result and the eps" in said
+    )
+    assert "  the winner: ballots are hidden" in said
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verified"] is True
 
@@ -150,6 +157,30 @@ def test_what_was_changed_does_not_verify(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.count("\n") == 1
+
+
+def test_a_forged_mode_is_noticed_and_the_number_of_clients_is_the_publishers_word(home: Path) -> None:
+    forged = publish_vote(_elected("open"), home / "open") / "vote.json"
+    with pytest.raises(Corrupt, match="these differ: whether keys were signed by a roster"):
+        check_vote(forged, home / "votes.ledger")
+    found = check_vote(publish_vote(_elected(contributed=40), home / "more") / "vote.json", home / "votes.ledger")
+    assert not any("epsilon of what happened" in one for one in found.compared)
+    assert any("epsilon of what happened" in name for name, _ in found.not_compared)
+
+
+def test_a_ledger_that_did_not_write_the_mode_says_so(home: Path) -> None:
+    with closing(sqlite3.connect(home / "votes.ledger")) as database:
+        database.execute("DROP TABLE modes")
+    found = check_vote(home / "vote" / "vote.json", home / "votes.ledger")
+    assert "whether keys were signed by a roster" in dict(found.not_compared)
+    assert VoteLedger(home / "votes.ledger").spent()[0] == 2.0
+
+
+def test_what_is_stated_twice_does_not_verify(home: Path) -> None:
+    path = home / "vote" / "vote.json"
+    path.write_text('{"guarantee": false, ' + path.read_text()[1:])
+    with pytest.raises(Corrupt, match="is not a vote as it was published"):
+        check_vote(path, home / "votes.ledger")
 
 
 def test_a_changed_page_does_not_verify_and_a_missing_one_is_named(home: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import random
@@ -22,6 +23,7 @@ import dptune as dpt
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.executors.models import open_model, pack_model
+from dptune.integrations._generators import secret_state
 from dptune.integrations.estimators import estimator_trainer
 from dptune.randomness import Randomness
 
@@ -82,6 +84,59 @@ def test_the_noise_is_a_function_of_the_run() -> None:
 def test_members_of_an_ensemble_forget_their_seeds_too() -> None:
     bag = _fitted(lambda: BaggingClassifier(LogisticRegression(), n_estimators=3)).model
     assert [one.random_state for one in bag.estimators_] == [None] * 3
+    assert bag._seeds is None
+    assert open_model(pack_model(bag)).predict(_DATA.x).shape == (20,)
+
+
+class _Notes(NoisyCount):
+    """One that draws a seed for its noise and keeps it in a way of its own."""
+
+    def __init__(self, note: Any = None, random_state: Any = None) -> None:
+        super().__init__(random_state=random_state)
+        self.note = note
+
+    def fit(self, x: Any, y: Any) -> _Notes:
+        self.classes_ = np.array([0, 1])
+        self.part_ = self.note(7, check_random_state(self.random_state).randint(2**31 - 1))
+        return self
+
+
+@pytest.mark.parametrize(
+    ("note", "left"),
+    [
+        (lambda public, seed: {"seed": public}, {"seed": None}),
+        (lambda public, seed: {"one": {"member__random_state": public}}, {"one": {"member__random_state": None}}),
+        (lambda public, seed: {"_seeds": np.array([public])}, {"_seeds": None}),
+        (lambda public, seed: functools.partial(print, seed=public).keywords, {"seed": None}),
+        (lambda public, seed: {"seed": print, "seeds_used": 3}, {"seed": print, "seeds_used": 3}),
+    ],
+)
+def test_seeds_are_cleared_by_their_names(note: Any, left: Any) -> None:
+    assert _fitted(lambda: _Notes(note)).model.part_ == left
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        lambda public, seed: [("random_state", public)],
+        lambda public, seed: seed,
+        lambda public, seed: {"begun_with": [int(seed)]},
+        lambda public, seed: np.array([[1, seed]], dtype=np.uint64),
+        lambda public, seed: np.array([seed, "a"], dtype=object),
+        lambda public, seed: lambda: seed,
+    ],
+)
+def test_a_seed_that_was_given_is_refused_under_any_name(note: Any) -> None:
+    with pytest.raises(InvalidInput, match="keeps a seed of its noise inside of a"):
+        _fitted(lambda: _Notes(note))
+
+
+def test_seeds_of_a_copied_generator_are_known_and_places_of_records_are_not() -> None:
+    state = secret_state(np.random.default_rng(1))
+    again = copy.deepcopy(state)
+    assert state.randint(2**31 - 1, size=2).tolist() == (drawn := again.randint(0, 2**31 - 1, 2).tolist())
+    state.randint(0, 1000, 50)
+    assert state.told == again.told == set(drawn)
 
 
 def test_generators_under_other_names_are_removed() -> None:

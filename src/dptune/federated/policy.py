@@ -145,6 +145,9 @@ class VoteLedger:
             "CREATE TABLE IF NOT EXISTS answers (session TEXT NOT NULL, stage INTEGER NOT NULL, "
             "PRIMARY KEY (session, stage))"
         )
+        connection.execute(  # beside the charges, so that a ledger of an earlier version stays one
+            "CREATE TABLE IF NOT EXISTS modes (session TEXT PRIMARY KEY, mode TEXT NOT NULL, roster TEXT)"
+        )
         return connection
 
     def spent(self) -> tuple[float, float]:
@@ -185,6 +188,8 @@ class VoteLedger:
                         datetime.now(UTC).isoformat(timespec="seconds"),
                     ),
                 )
+                mode = ("open", None) if policy.roster is None else ("roster", policy.roster.digest.hex())
+                connection.execute("INSERT INTO modes VALUES (?, ?, ?)", (session.hex(), *mode))
                 connection.execute("COMMIT")
             except BaseException:
                 connection.execute("ROLLBACK")

@@ -155,9 +155,17 @@ class CheckedVote:
     not_compared: tuple[tuple[str, str], ...]
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object in which nothing is stated twice: a reader would see one value, and the check the other."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is stated twice")
+    return found
+
+
 def _read(path: Path) -> tuple[Elected, dict[str, Any]]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
         if found["schema"] != SCHEMA:
             raise InvalidInput(f"{path} was made by another version of dptune; check it with that one.")
         vote, params = from_json(found["vote"], VoteStatement, "a vote"), dict(found["params"])
@@ -196,12 +204,22 @@ def check_vote(path: Path, ledger: Path) -> CheckedVote:
             same.expect(name, beside.read_bytes() == render(state_vote(vote, elected.params)).encode())
         else:
             missing.append((name, "it is not beside vote.json"))
-    subject, epsilon, delta, clients = _charged(ledger, vote.session)
+    subject, epsilon, delta, clients, mode = _charged(ledger, vote.session)
     same.expect("the plan that the client charged", subject == plan.subject.hex())
     same.expect("the epsilon and delta that it charged", (epsilon, delta) == (plan.epsilon, plan.delta))
     same.expect("the number of clients that it agreed to", clients == plan.clients)
+    if mode is not None:
+        same.expect("whether keys were signed by a roster", mode == vote.mode)
+    else:
+        missing.append(("whether keys were signed by a roster", "this ledger is of a version that did not write it"))
     if same.other:
         raise Corrupt(f"{path.name} is not what was charged; these differ: {', '.join(same.other)}. Do not trust it.")
+    missing.append(
+        (
+            "the number of clients in the result and the epsilon of what happened",
+            "a client does not know how many took part; the epsilon that it charged holds for the fewest allowed",
+        )
+    )
     missing.append(("the winner", "ballots are hidden, so nobody can check it; the guarantee does not rest on it"))
     return CheckedVote(vote.session, tuple(same.names), tuple(missing))
 
@@ -218,20 +236,25 @@ class _Same:
 
 
 def _compare_figures(same: _Same, elected: Elected, found: dict[str, Any]) -> None:
-    """Every figure that is stated against the same one, computed from the plan."""
+    """Every figure that is stated against the same one, computed from the plan.
+
+    How many clients took part is the file's word: it must be possible, and its epsilon must follow from it.
+    """
     vote, plan = elected.statement, elected.statement.plan
     least = topology(plan.clients, plan.dropout, plan.colluding).minimum
     possible = least <= vote.contributed <= plan.clients and vote.mode in ("roster", "open")
-    same.expect("number of clients in the result", possible)
-    if possible:
+    if not possible:
+        same.other.append("number of clients in the result")
+    else:
         session = bytes.fromhex(vote.session)
         again = VoteStatement.of(plan, contributed=vote.contributed, mode=vote.mode, session=session)
-        same.expect("epsilon of what happened", vote.epsilon == again.epsilon)
-        same.expect("every other figure", vote == again and vote_details(elected) == found)
+        if vote.epsilon != again.epsilon:
+            same.other.append("epsilon of what happened")
+        same.expect("every figure that follows from the plan", vote == again and vote_details(elected) == found)
 
 
-def _charged(ledger: Path, session: str) -> tuple[str, float, float, int]:
-    """What a client's ledger says of a session."""
+def _charged(ledger: Path, session: str) -> tuple[str, float, float, int, str | None]:
+    """What a client's ledger says of a session; no mode, if it is of a version that did not write it."""
     if not ledger.is_file():
         raise InvalidInput(f"There is no ledger {ledger}. Give the file in which a client writes its votes.")
     try:
@@ -239,8 +262,10 @@ def _charged(ledger: Path, session: str) -> tuple[str, float, float, int]:
             row = database.execute(
                 "SELECT subject, epsilon, delta, clients FROM charges WHERE session = ?", (session,)
             ).fetchone()
+            kept = database.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'modes'").fetchone()
+            mode = kept and database.execute("SELECT mode FROM modes WHERE session = ?", (session,)).fetchone()
     except sqlite3.Error:
         raise InvalidInput(f"{ledger} is not a client's ledger of votes.") from None
     if row is None:
         raise Corrupt(f"The ledger {ledger.name} has no charge for this vote: its client did not take part in it.")
-    return str(row[0]), float(row[1]), float(row[2]), int(row[3])
+    return str(row[0]), float(row[1]), float(row[2]), int(row[3]), str(mode[0]) if mode else None

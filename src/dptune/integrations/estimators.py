@@ -72,15 +72,16 @@ class EstimatorTrainer:
             The fitted estimator, and its accuracy on the public records.
         """
         estimator = self.factory(params)
-        seeds = [name for name in estimator.get_params() if name.rpartition("__")[2] == "random_state"]
-        for name in seeds:
-            estimator.set_params(**{name: secret_state(rng)})
+        names = [name for name in estimator.get_params() if name.rpartition("__")[2] == "random_state"]
+        states = {name: secret_state(rng) for name in names}
+        for name, state in states.items():
+            estimator.set_params(**{name: state})
         if "accountant" in estimator.get_params():  # by default one for the whole process, which counts its fits
             estimator.set_params(accountant=type(estimator.accountant)())
         blank = np.clip(np.zeros((data.classes, data.features), data.x.dtype), *data.feature_range)
         estimator.fit(np.concatenate([data.x, blank]), np.concatenate([data.y, np.arange(data.classes)]))
-        estimator.set_params(**dict.fromkeys(seeds))  # who knows the seed can take the noise away again
-        forget_generators(estimator)
+        estimator.set_params(**dict.fromkeys(names))  # who knows the seed can take the noise away again
+        forget_generators(estimator, {seed for state in states.values() for seed in state.told})
         model = _plain(estimator)
         if self.validation is None:
             return Fitted(model, 0.0)

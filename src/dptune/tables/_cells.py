@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
+from dptune._keys import plain_key
 from dptune._typing import AnyArray, Array, Indices
 from dptune.tables.columns import plain_text
 
@@ -58,9 +59,9 @@ def texts(cells: Cells) -> list[str]:
     return [_text(value) or "" for value in _values(cells)]
 
 
-def keys(cells: Cells) -> list[str | None]:
+def keys(cells: Cells) -> list[Hashable | None]:
     """The cells as keys by which rows are put together; None for a missing one, which is nobody's."""
-    return [_text(value) or None for value in _values(cells)]
+    return [plain_key(value) for value in _values(cells)]
 
 
 def _text(value: Any) -> str | None:
@@ -71,7 +72,7 @@ def _text(value: Any) -> str | None:
         if value is None or value != value:  # noqa: PLR0124 - what is not equal to itself is no value
             return None
         if isinstance(value, bytes):
-            value = value.decode("utf-8", "backslashreplace")  # two keys must stay two
+            value = value.decode("utf-8", "backslashreplace")
         return str.__getitem__(plain_text(value), slice(None))  # nothing of a class of its own is left
     except KeyboardInterrupt:
         raise
