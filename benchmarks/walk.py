@@ -42,7 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("executors", "ledgers"),
     ("methods",),
     ("training", "tables"),
-    ("data", "_places", "trainer", "judging", "scores", "regression", "units"),
+    ("data", "_places", "_keys", "trainer", "judging", "scores", "regression", "units"),
     ("accounting", "spaces"),
     (
         "randomness",
