@@ -269,4 +269,4 @@ def test_an_engine_that_had_rows_before_takes_units_as_units() -> None:
         out = np.empty((1, engine.dimension))
         engine.clipped_sums(np.full((1, engine.dimension), 0.1), [np.arange(1)], np.ones(1), out)
         found.append(out)
-    assert np.array_equal(*found)
+    assert np.array_equal(found[0], found[1])
