@@ -208,13 +208,13 @@ def test_a_module_that_asks_for_the_scale_of_a_batch_is_given_single_records() -
     class Scales(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
-            self.layer = torch.nn.Linear(6, 3)
+            self.layer = torch.nn.Linear(64, 3)
 
         def forward(self, x: Any) -> Any:
             return self.layer(x / 255 if (x > 1).any() else x)
 
-    made = PublicEncoder("somewhere:scales", Scales(), 3, shape=(6,), batch=4)
-    rows = np.random.default_rng(0).random((4, 6))
+    made = PublicEncoder("somewhere:scales", Scales(), 3, shape=(64,), batch=4)
+    rows = np.random.default_rng(0).random((4, 64))
     other = rows.copy()
     other[2] *= 255
     assert np.array_equal(made.encode(rows)[[0, 1, 3]], made.encode(other)[[0, 1, 3]])
