@@ -42,7 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("executors", "ledgers"),
     ("methods",),
     ("training", "tables"),
-    ("data", "_places", "_keys", "trainer", "judging", "scores", "regression", "units"),
+    ("data", "_places", "trainer", "judging", "scores", "regression", "units"),
     ("accounting", "spaces"),
     (
         "randomness",
@@ -54,6 +54,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "_files",
         "_global_state",
         "_memory",
+        "_keys",
         "_repairs",
         "_lazy",
         "_threads",
