@@ -1,4 +1,4 @@
-"""What one command reaches: accuracy of released models on test records that nothing looked at.
+"""What one command reaches: accuracy of released models on test records that no run looked at.
 
     DPTUNE_DATA=... python benchmarks/accuracy.py [--data mnist,adult] [--epsilon 1] [--validation private]
         [--repeats 5] [--keep rows.jsonl]
