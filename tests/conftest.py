@@ -21,6 +21,8 @@ _ROOT = Path(__file__).resolve().parents[1]
 # for one another on two processors, and for minutes beside a busy neighbour.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
+# One worker for a sealed run that was not told how many: starting a second one takes longer than most runs of a test.
+os.environ["DPTUNE_WORKERS"] = "1"
 # What a person's shell says must not change what tests see: width and colours of tables, language.
 for _name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "LINES"):
     os.environ.pop(_name, None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from dptune.accounting.cost import Cost
@@ -66,6 +67,12 @@ def attackers(cost: Cost, false_positive_rate: float = ALARM) -> Attackers:
         >>> round(found.power, 4), round(found.even_guess, 4)
         (0.0339, 0.5987)
     """
+    return _computed(cost, false_positive_rate)
+
+
+@lru_cache(maxsize=32)
+def _computed(cost: Cost, false_positive_rate: float) -> Attackers:
+    """The same for equal costs: a plan's are read for its statement, its page and its price."""
     gaussian = cost.mu()
     return Attackers(
         false_positive_rate,

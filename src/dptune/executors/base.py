@@ -7,14 +7,30 @@ leave a trace outside the vault that depends on how many trials there were.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from dptune.errors import InvalidInput
 from dptune.trainer import SupportsFit
 
-__all__ = ["DeclaresWorkers", "Executor", "Result", "Session", "Task", "TriesTrials", "Work", "attempt", "dead"]
+__all__ = [
+    "DeclaresWorkers",
+    "Executor",
+    "Result",
+    "Session",
+    "Task",
+    "TriesTrials",
+    "Work",
+    "attempt",
+    "dead",
+    "usual_workers",
+]
+
+_WORKERS = "DPTUNE_WORKERS"
+_MOST = 4096
 
 
 @dataclass(frozen=True)
@@ -170,3 +186,28 @@ class DeclaresWorkers(Protocol):
     @property
     def workers(self) -> int | None:
         """How many; None if the machine decides."""
+
+
+def usual_workers() -> int:
+    """How many workers an executor starts that was not told: a public figure, whatever the run draws.
+
+    Returns:
+        What the environment variable ``DPTUNE_WORKERS`` says; without it, as many as there are processors.
+
+    Raises:
+        InvalidInput: If the variable is not a whole number from 1 to 4096.
+
+    Example:
+        >>> from dptune.executors.base import usual_workers
+        >>> usual_workers() >= 1
+        True
+    """
+    said = os.environ.get(_WORKERS, "").strip()
+    if not said:
+        return os.cpu_count() or 1
+    if not (said.isascii() and said.isdigit() and len(said) <= len(str(_MOST)) and 1 <= int(said) <= _MOST):
+        raise InvalidInput(
+            f"The environment variable {_WORKERS} must be a whole number from 1 to {_MOST}; got {said[:40]!r}. Set it to "
+            "how many trainings may run at once, or unset it: as many as there are processors."
+        )
+    return int(said)

@@ -27,7 +27,7 @@ from dptune._validate import integer
 from dptune.errors import InvalidInput, Stopped
 from dptune.executors._messages import LARGEST, BadMessage, pack_tasks, unpack_ready, unpack_result
 from dptune.executors._sharing import Memory
-from dptune.executors.base import Result, Session, Task, Work, attempt, dead
+from dptune.executors.base import Result, Session, Task, Work, attempt, dead, usual_workers
 from dptune.executors.models import dumps
 
 __all__ = ["Processes", "did_not_arrive", "environment", "hello"]
@@ -258,7 +258,7 @@ class Processes:
     """Trials in this machine's processes, one numerical thread each.
 
     Args:
-        workers: How many processes; as many as there are processors if left out.
+        workers: How many processes; if left out, what ``DPTUNE_WORKERS`` says, or as many as there are processors.
         name: How users call it.
 
     Raises:
@@ -282,7 +282,7 @@ class Processes:
         """Start the workers; raises :class:`~dptune.errors.InvalidInput` if trainer or data cannot get there."""
         memory = Memory()
         try:
-            session = _Session(work, self.workers or os.cpu_count() or 1, hello(work, memory), memory)
+            session = _Session(work, self.workers or usual_workers(), hello(work, memory), memory)
         except BaseException:
             memory.close()
             raise

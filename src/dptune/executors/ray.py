@@ -21,7 +21,7 @@ from typing import Any
 
 from dptune._validate import integer
 from dptune.errors import InvalidInput
-from dptune.executors.base import Session, Work
+from dptune.executors.base import Session, Work, usual_workers
 from dptune.executors.processes import hello
 
 __all__ = ["Ray"]
@@ -107,7 +107,7 @@ class Ray:
     """Trials on a Ray cluster: a local one, or one at an address.
 
     Args:
-        workers: How many workers; as many as this machine has processors if left out.
+        workers: How many workers; if left out, what ``DPTUNE_WORKERS`` says, or as many as this machine has processors.
         address: Where the cluster is; a local one is started if left out.
         trusted: Declares that whoever runs the cluster may see private records and scores. Needed with ``address``.
         name: How users call it.
@@ -141,7 +141,7 @@ class Ray:
         ray = _import_ray()
         from dptune.executors._remote import RemoteSession  # noqa: PLC0415 - needs 'cryptography'
 
-        count = self.workers or os.cpu_count() or 1
+        count = self.workers or usual_workers()
         cluster = _Cluster(ray, not ray.is_initialized(), count)
         if cluster.owned:
             self._connect(ray, count)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import datetime
 import math
-import os
 from pathlib import Path
 from typing import Any
 
 from dptune.errors import InvalidInput
-from dptune.executors.base import DeclaresWorkers, Executor
+from dptune.executors.base import DeclaresWorkers, Executor, usual_workers
 from dptune.methods.plan import Plan
 from dptune.sealed.release import load_release, public_time
 
@@ -27,9 +26,9 @@ _SPARE = 60.0  # seconds for starting workers and for pricing
 
 
 def workers_of(executor: Executor | None) -> int:
-    """How many trainings an executor runs at once; by default as many as this machine has processors."""
+    """How many trainings an executor runs at once; by default what :func:`~dptune.executors.base.usual_workers` says."""
     declared = executor.workers if isinstance(executor, DeclaresWorkers) else None
-    return declared or os.cpu_count() or 1
+    return declared or usual_workers()
 
 
 def measured_seconds(rehearsal: Path) -> tuple[float, int]:
