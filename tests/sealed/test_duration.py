@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import os
 import time
 from pathlib import Path
 
@@ -101,3 +102,17 @@ def test_the_offer_does_not_depend_on_the_secret(tmp_path: Path) -> None:
     now = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
     few, many = (toy_plan(count=n) for n in (1, 14))
     assert offered_time(few, tmp_path / "a", 2, now) == offered_time(many, tmp_path / "a", 2, now)
+
+
+def test_the_environment_says_how_many_trainings_run_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for said, expected in (("3", 3), (" 12 ", 12)):
+        monkeypatch.setenv("DPTUNE_WORKERS", said)
+        assert duration.workers_of(None) == duration.workers_of(Processes()) == expected
+        assert duration.workers_of(Processes(2)) == 2
+    for wrong in ("0", "two", "1.5", "-1", "5000", "9" * 5000):
+        monkeypatch.setenv("DPTUNE_WORKERS", wrong)
+        with pytest.raises(InvalidInput, match="DPTUNE_WORKERS must be a whole number from 1 to 4096"):
+            run(toy_plan(count=1), ToyTrainer(), DATA, out=tmp_path / "run", data_is="synthetic")
+        assert not (tmp_path / "run").exists()
+    monkeypatch.delenv("DPTUNE_WORKERS")
+    assert duration.workers_of(None) == os.cpu_count()

@@ -7,7 +7,9 @@ import json
 import logging
 import math
 import pickle
+import shutil
 import stat
+import subprocess
 import sys
 import threading
 import warnings
@@ -47,11 +49,21 @@ def _go(plan: Plan, trainer: Any, out: Path, **options: Any) -> Release:
     return run(plan, trainer, DATA, out=out, executor=options.pop("executor", ONE), **options)
 
 
+def _taken_by_git(folder: Path) -> set[str]:
+    """The top folders of what `git add .` takes from here."""
+    for command in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", *command], cwd=folder, check=True, capture_output=True)
+    listed = subprocess.run(["git", "ls-files"], cwd=folder, check=True, capture_output=True, text=True).stdout
+    shutil.rmtree(folder / ".git")
+    return {line.split("/")[0] for line in listed.splitlines()}
+
+
 def test_a_run_releases_the_winner_and_its_true_statement(tmp_path: Path, ledger: Ledger) -> None:
     plan = toy_plan(count=4)
     release = _go(plan, ToyTrainer(), tmp_path / "run", ledger=ledger, dataset="icu", executor=Processes(2))
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["release", "vault"]
     assert stat.S_IMODE((tmp_path / "run" / "vault").stat().st_mode) == 0o700
+    assert _taken_by_git(tmp_path / "run") == {"release"}
 
     content = json.loads((tmp_path / "run" / "release" / "release.json").read_text())
     assert content["epsilon"] == plan.cost.epsilon(1e-5) <= plan.budget.epsilon

@@ -207,7 +207,7 @@ def usual_workers() -> int:
         return os.cpu_count() or 1
     if not (said.isascii() and said.isdigit() and len(said) <= len(str(_MOST)) and 1 <= int(said) <= _MOST):
         raise InvalidInput(
-            f"The environment variable {_WORKERS} must be a whole number from 1 to {_MOST}; got {said[:40]!r}. Set it to "
-            "how many trainings may run at once, or unset it: as many as there are processors."
+            f"The environment variable {_WORKERS} must be a whole number from 1 to {_MOST}; got {said[:40]!r}. Set it "
+            "to how many trainings may run at once, or unset it: as many as there are processors."
         )
     return int(said)

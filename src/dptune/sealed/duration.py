@@ -26,7 +26,7 @@ _SPARE = 60.0  # seconds for starting workers and for pricing
 
 
 def workers_of(executor: Executor | None) -> int:
-    """How many trainings an executor runs at once; by default what :func:`~dptune.executors.base.usual_workers` says."""
+    """How many trainings an executor runs at once; by default :func:`usual_workers`."""
     declared = executor.workers if isinstance(executor, DeclaresWorkers) else None
     return declared or usual_workers()
 

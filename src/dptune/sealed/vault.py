@@ -86,6 +86,7 @@ class Vault:
         try:
             with storage_errors("The vault"):
                 inside = private_folder(private_folder(building.path) / _INSIDE)
+                write_durable(building.path / ".gitignore", b"*\n")  # `git add .` beside a run takes no vault with it
                 write_durable(inside / "secret", pack_secret(randomness.secret()))
                 for name in ("models", "output", "work"):
                     private_folder(inside / name)
