@@ -40,7 +40,15 @@ _OWN_WORDS = {
     "Candidate": "One of the configurations that are voted on.",
     "Charge": "What a client writes to its own ledger before its ballot leaves. It is not paid back.",
     "Client": "One member of the federation, with all its data: a hospital, a branch, a telephone.",
-    "Colluding client": "One that tells the server what it knows, its own noise and masks for example.",
+    "Collude": "A client colludes with the server if it tells it what it knows, its own noise and masks for example.",
+    "Digest": "A short number that stands for a text: another text has another one.",
+    "Discrete Gaussian": "Noise in whole numbers whose frequencies follow the bell curve.",
+    "Mask": "A random number that two clients agree on: one adds it to its ballot and the other subtracts it, so that "
+    "it hides both ballots and vanishes from their sum.",
+    "Split view": "A server that tells different clients different things about who fell silent. Safe: it cannot "
+    "open a ballot in that way.",
+    "X25519, HKDF-SHA256, ChaCha20-Poly1305 and Ed25519": "Published and widely used recipes: to agree on a secret, to "
+    "derive keys from it, to encrypt, and to sign.",
     "Ledger": "The file on a client's own disk in which it writes every vote before it takes part.",
     "Plan": "What a vote will do and cost. Every client checks it before it looks at its data.",
     "Roster": "The list of the public keys of all clients. With one, nobody can pretend to be a client.",
