@@ -33,10 +33,10 @@ RANDOMNESS = {
 }
 RAISED = (
     "The budget of the data set was raised after earlier releases, so it was not fixed in advance: no (epsilon, delta) "
-    "for all releases from it together was known beforehand. What holds is weaker: with probability at least 1 - delta, "
-    "at every moment since the raise, the privacy loss of everything released so far is at most the epsilon of the "
-    "budget (docs/theorems/filter.md). This assumes that the raise was decided by releases and public things alone. "
-    "The guarantee of each release by itself is not changed by it."
+    "for all releases from it together was known beforehand. What holds is weaker: with probability at least "
+    "1 - delta, at every moment since the raise, the privacy loss of everything released so far is at most the "
+    "epsilon of the budget (docs/theorems/filter.md). This assumes that the raise was decided by releases and public "
+    "things alone. The guarantee of each release by itself is not changed by it."
 )
 ALWAYS = (
     "The trainer's declared cost covers everything that it returns, its score included, and whether it fails.",
