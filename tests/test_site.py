@@ -297,6 +297,15 @@ def test_figures_that_pages_state_are_printed_by_their_blocks(tmp_path: Path) ->
             assert any(f"{number:.{digits}f}" == figure for number in printed), (page, figure, done.stdout)
 
 
+def test_every_figure_of_performance_has_a_state() -> None:
+    """A section with a command says when its figures were printed: at a commit, or again for this page."""
+    text = (DOCS / "performance.md").read_text(encoding="utf-8")
+    sections = [one for one in re.split(r"^#{2,3} ", text, flags=re.MULTILINE) if "\n    python " in one]
+    assert len(sections) > 8
+    for section in sections:
+        assert re.search(r"easured (?:again|at [0-9a-f]{7})", section), section.splitlines()[0]
+
+
 def test_every_page_is_in_the_menu_and_every_entry_is_a_page() -> None:
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
     named = re.findall(r"([\w/.-]+\.md)$", menu, re.MULTILINE)

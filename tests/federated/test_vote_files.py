@@ -95,6 +95,14 @@ def test_all_forms_are_one_statement(made: Path) -> None:
     assert stored["vote"]["neighbours"] == "one client replaced"
 
 
+def test_a_vote_of_another_version_is_for_that_version(home: Path) -> None:
+    place = home / "vote" / "vote.json"
+    stored = json.loads(place.read_text())
+    place.write_text(json.dumps({**stored, "dptune": "0.0.9"}))
+    with pytest.raises(InvalidInput, match="another version of dptune; check it with that one"):
+        check_vote(place, home / "votes.ledger")
+
+
 def test_every_special_word_is_explained() -> None:
     statement = state_vote(_elected().statement, {"lr": 0.5})
     text = statement_markdown(statement).partition("## Glossary")[0].lower()

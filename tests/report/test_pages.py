@@ -121,6 +121,8 @@ def test_a_rehearsal_s_release_says_so_first_and_draws_no_budget() -> None:
     assert page.said.split("NO GUARANTEE")[0].count("Privacy statement: icu") == 1  # the page's own title
     assert "budget" not in page.ids
     assert "found of 100, at 1 false alarm" not in page.said
+    assert page.said.count("Not here, but in a sealed run of the same plan:") == 2  # below both pictures
+    assert "Not here" not in _checked(release_html(public(plans()["subset"]))).said
 
 
 def test_a_plan_without_a_guarantee_has_no_curve() -> None:

@@ -124,6 +124,14 @@ def test_every_statement_answers_the_same_questions() -> None:
         assert all(one.text or one.points for one in found)
 
 
+def test_no_figure_of_a_rehearsal_reads_as_if_it_held() -> None:
+    seeded = state(_facts(receipt=None, budget=None, spent=None, data_is="public"))
+    held = {"Epsilon, delta", "Lower certificate", "Power of any attack", "Advantage of any attack", "Gaussian reading"}
+    rows = {row.name: row.text for row in seeded.figures}
+    assert all(rows[name].startswith("in a sealed run: ") for name in held)
+    assert not any("in a sealed run: " in row.text for row in state(_facts()).figures)
+
+
 def test_no_answer_speaks_of_a_model_that_is_not_there() -> None:
     without, whole = state(_facts(model=None)), state(_facts())
     assert "ended without a model" in _page_one(without)

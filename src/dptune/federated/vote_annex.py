@@ -111,6 +111,7 @@ def _figures(vote: VoteStatement) -> tuple[Row, ...]:
     plan = vote.plan
     cost = plan.cost()
     relation = neighbours_from_text(vote.neighbours)
+    only = "with real clients: " if vote.simulated else ""  # no figure may read as if it held here
     guarantee = (
         "none. A vote of real clients by the same plan would state the figures below"
         if vote.simulated
@@ -121,11 +122,13 @@ def _figures(vote: VoteStatement) -> tuple[Row, ...]:
         Row("Guarantee", guarantee),
         Row("Unit of privacy", "one client, with all its data"),
         Row("Neighbouring data sets", f"differ by {relation.phrase(verb='gerund')}"),
-        Row("Epsilon, delta", f"{at_most(vote.stated_epsilon)}, {whole(vote.delta)}: what every client is charged"),
-        Row("Epsilon of the plan", f"{at_most(plan.spent())} with the fewest clients allowed"),
-        Row("Epsilon of what happened", f"{at_most(vote.epsilon)} with the {vote.contributed} that contributed"),
-        Row("Lower certificate", f"{at_least(cost.epsilon_lower(vote.delta))} with the fewest clients allowed"),
-        *attacker_rows(attackers(cost)),
+        Row(
+            "Epsilon, delta", f"{only}{at_most(vote.stated_epsilon)}, {whole(vote.delta)}: what every client is charged"
+        ),
+        Row("Epsilon of the plan", f"{only}{at_most(plan.spent())} with the fewest clients allowed"),
+        Row("Epsilon of what happened", f"{only}{at_most(vote.epsilon)} with the {vote.contributed} that contributed"),
+        Row("Lower certificate", f"{only}{at_least(cost.epsilon_lower(vote.delta))} with the fewest clients allowed"),
+        *attacker_rows(attackers(cost), only),
         Row("Method", "vote (DP-Hype)"),
         Row(
             "Clients",

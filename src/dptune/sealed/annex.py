@@ -57,6 +57,7 @@ def figures(facts: Facts) -> tuple[Row, ...]:
         One row for each.
     """
     plan, delta = facts.plan, facts.plan.budget.delta
+    only = "in a sealed run: " if facts.receipt is None else ""  # no figure may read as if it held here
     noise = "varies" if plan.noise_multiplier is None else f"{plan.noise_multiplier:.4f}"
     rows = [
         Row("Guarantee", _guarantee(facts)),
@@ -65,13 +66,13 @@ def figures(facts: Facts) -> tuple[Row, ...]:
         *_encoder(facts),
         Row("Unit of privacy", f"one {facts.unit}" if facts.units is None else facts.units.phrase),
         Row("Neighbouring data sets", f"differ by {facts.neighbours.phrase(facts.unit, 'gerund')}"),
-        Row("Epsilon, delta", f"{at_most(facts.epsilon)}, {whole(delta)}"),
+        Row("Epsilon, delta", f"{only}{at_most(facts.epsilon)}, {whole(delta)}"),
         Row(
             "Lower certificate",
-            f"{at_least(facts.epsilon_lower)} (no account of this plan could come to less: some training that fits its "
-            "description really costs that much)",
+            f"{only}{at_least(facts.epsilon_lower)} (no account of this plan could come to less: some training that "
+            "fits its description really costs that much)",
         ),
-        *attacker_rows(facts.attackers),
+        *attacker_rows(facts.attackers, only),
         Row("Method", plan.method),
         Row("Theorem", plan.theorem),
         Row("Noise multiplier of a training", noise),
@@ -125,15 +126,23 @@ def _guarantee(facts: Facts) -> str:
     )
 
 
-def attacker_rows(found: Attackers | None) -> tuple[Row, ...]:
-    """What any attacker reaches, as rows of the annex; none where nothing is known."""
+def attacker_rows(found: Attackers | None, only: str = "") -> tuple[Row, ...]:
+    """What any attacker reaches, as rows of the annex; none where nothing is known.
+
+    Args:
+        found: the readings of the cost.
+        only: said before each figure: where it would hold, if it does not hold here.
+
+    Returns:
+        Three rows.
+    """
     if found is None:
         return ()
     rate = f"{found.false_positive_rate:g}"
     return (
-        Row("Power of any attack", f"at most {at_most(found.power)} at a false positive rate of {rate}"),
-        Row("Advantage of any attack", f"at most {at_most(found.advantage)}"),
-        Row("Gaussian reading", f"mu {at_most(found.mu)} up to a slack of {found.slack:g}"),
+        Row("Power of any attack", f"{only}at most {at_most(found.power)} at a false positive rate of {rate}"),
+        Row("Advantage of any attack", f"{only}at most {at_most(found.advantage)}"),
+        Row("Gaussian reading", f"{only}mu {at_most(found.mu)} up to a slack of {found.slack:g}"),
     )
 
 
