@@ -114,7 +114,17 @@ import torch
 rng = np.random.default_rng(0)
 X, y = rng.random((300, 1, 28, 28), np.float32), np.arange(300) % 10
 new_images = X[:2]
-scans = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(y))
+
+
+class Scans(torch.utils.data.Dataset):  # read record by record, as from files
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, place):
+        return torch.from_numpy(X[place]), int(y[place])
+
+
+scans = Scans()
 """,
     "tables.md": _TABLE
     + """
