@@ -343,6 +343,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "search" / "index.js").exists()
+    assert re.search(r'dptune-search" href="../search.html"', (tmp_path / "concepts" / "seal.html").read_text("utf-8"))
     pages = list(tmp_path.rglob("*.html"))
     loaded = re.compile(r"""<(?:script|img|iframe)[^>]+src=["']?https?://|<link[^>]+stylesheet[^>]+https?://""")
     assert not [page.name for page in pages if loaded.search(page.read_text(encoding="utf-8"))]

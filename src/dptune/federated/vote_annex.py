@@ -14,9 +14,10 @@ from dptune.federated.statement import VoteStatement
 from dptune.federated.vote_page import vote_answers
 from dptune.federated.vote_plan import Candidate
 from dptune.sealed.amounts import at_least, at_most, whole
-from dptune.sealed.annex import attacker_rows, named_proofs, words
+from dptune.sealed.annex import attacker_rows, named_proofs
 from dptune.sealed.content import Row, Statement
 from dptune.sealed.statement import WATERMARK
+from dptune.sealed.words import words
 
 __all__ = ["state_vote"]
 
