@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import ast
 import importlib.util
 import os
 import re
@@ -9,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +114,17 @@ import torch
 rng = np.random.default_rng(0)
 X, y = rng.random((300, 1, 28, 28), np.float32), np.arange(300) % 10
 new_images = X[:2]
-scans = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(y))
+
+
+class Scans(torch.utils.data.Dataset):  # read record by record, as from files
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, place):
+        return torch.from_numpy(X[place]), int(y[place])
+
+
+scans = Scans()
 """,
     "tables.md": _TABLE
     + """
@@ -177,10 +190,75 @@ def test_the_first_page_from_a_csv_to_a_release(tmp_path: Path) -> None:
         if command.startswith("schema draft"):
             (schema,) = re.findall(r"^```toml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
             (tmp_path / "icu.toml").write_text(schema, encoding="utf-8")
-    assert codes == [0, 0, 0, 2]
-    for name in ("statement.md", "release.json", "plan.json", "model.npz"):
+    assert codes == [0, 0, 0, 0, 2]
+    for name in ("statement.html", "statement.md", "release.json", "plan.json", "model.npz"):
         assert (tmp_path / "runs" / "icu" / "release" / name).is_file()
     assert (tmp_path / "predictions.csv").is_file()
+    assert (tmp_path / "runs" / "icu" / "report.html").is_file()
+
+
+_TEXTS = {
+    place: (ROOT / place).read_text(encoding="utf-8")
+    for place in ("README.md", "CONTRIBUTING.md", *(f"docs/{page}" for page in PAGES))
+}
+_SHELL = re.compile(r"(?:^ {4,}(?:\$ )?|`)((?:python|make|pip|pytest) [^`\n]*?)(?: {2,}.*)?(?:`|$)", re.MULTILINE)
+SHELL = sorted({(place, one) for place, text in _TEXTS.items() for one in _SHELL.findall(text)})
+
+
+def _parser(script: Path) -> argparse.ArgumentParser | None:
+    """The options of a script, read off its source: to import it would load everything that it measures."""
+    calls = [one for one in ast.walk(ast.parse(script.read_text(encoding="utf-8"))) if isinstance(one, ast.Call)]
+    added = [one for one in calls if isinstance(one.func, ast.Attribute) and one.func.attr == "add_argument"]
+    if not added:
+        return None
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    for call in added:
+        told: dict[str, Any] = {}
+        for keyword in call.keywords:
+            if keyword.arg in ("choices", "nargs", "action") and isinstance(
+                keyword.value, ast.Constant | ast.List | ast.Tuple
+            ):
+                told[keyword.arg] = ast.literal_eval(keyword.value)
+        parser.add_argument(*(ast.literal_eval(one) for one in call.args), **told)
+    return parser
+
+
+def _check_python(words: list[str]) -> None:
+    if words[0] in ("-c", "-m"):
+        assert words[1] in ("pass", "pip", "dptune"), words
+        return
+    script = ROOT / words[0]
+    assert script.is_file(), words[0]
+    parser = _parser(script)
+    if parser is not None:
+        parser.parse_args(words[1:])
+    elif words[1:]:
+        assert "sys.argv" in script.read_text(encoding="utf-8"), words
+
+
+@pytest.mark.parametrize(("place", "command"), SHELL, ids=str)
+def test_other_commands_of_a_page_name_what_is_there(place: str, command: str) -> None:
+    """Scripts with the options that they know, targets of make, tests, and extras of the package. They are not run."""
+    del place
+    name, *words = shlex.split(command)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    if name == "python" and words[:2] != ["-m", "pip"]:
+        _check_python(words)
+    elif name == "make":
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        assert set(words) <= set(targets)
+    elif name == "pytest":
+        assert all((ROOT / one.split("::")[0]).exists() for one in words if one.startswith("tests"))
+    else:
+        for extra in re.findall(r"\[([\w,]+)\]", command):
+            assert set(extra.split(",")) <= project["optional-dependencies"].keys()
+
+
+def test_files_that_pages_name_are_there() -> None:
+    named = re.compile(r"`((?:tests|benchmarks|examples|src/dptune)/[\w/.-]+\.(?:py|toml|json|jsonl|md))(?:::\w+)?`")
+    found = {(place, one) for place, text in _TEXTS.items() for one in named.findall(text)}
+    assert len(found) > 30
+    assert [one for one in sorted(found) if not (ROOT / one[1]).is_file()] == []
 
 
 _TOML = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -229,6 +307,15 @@ def test_figures_that_pages_state_are_printed_by_their_blocks(tmp_path: Path) ->
             assert any(f"{number:.{digits}f}" == figure for number in printed), (page, figure, done.stdout)
 
 
+def test_every_figure_of_performance_has_a_state() -> None:
+    """A section with a command says when its figures were printed: at a commit, or again for this page."""
+    text = (DOCS / "performance.md").read_text(encoding="utf-8")
+    sections = [one for one in re.split(r"^#{2,3} ", text, flags=re.MULTILINE) if "\n    python " in one]
+    assert len(sections) > 8
+    for section in sections:
+        assert re.search(r"easured (?:again|at [0-9a-f]{7})", section), section.splitlines()[0]
+
+
 def test_every_page_is_in_the_menu_and_every_entry_is_a_page() -> None:
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
     named = re.findall(r"([\w/.-]+\.md)$", menu, re.MULTILINE)
@@ -256,6 +343,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "search" / "index.js").exists()
+    assert re.search(r'dptune-search" href="../search.html"', (tmp_path / "concepts" / "seal.html").read_text("utf-8"))
     pages = list(tmp_path.rglob("*.html"))
     loaded = re.compile(r"""<(?:script|img|iframe)[^>]+src=["']?https?://|<link[^>]+stylesheet[^>]+https?://""")
     assert not [page.name for page in pages if loaded.search(page.read_text(encoding="utf-8"))]

@@ -58,9 +58,14 @@ def home(made: Path, tmp_path: Path) -> Path:
 def test_it_answers_the_questions_of_every_statement() -> None:
     of_a_run = public(plans()["subset"]).statement
     found = state_vote(_elected().statement, {"lr": 0.5})
-    assert [one.key for one in found.answers] == [one.key for one in of_a_run.answers]
-    assert all(one.text or one.points for one in found.answers)
+    simulated = state_vote(_elected(simulated=True).statement, {"lr": 0.5})
+    for one in (found, simulated):
+        assert [answer.key for answer in one.answers] == [answer.key for answer in of_a_run.answers]
+        assert all(answer.text or answer.points for answer in one.answers)
     assert found.warnings == ()
+    said = " ".join(text for answer in simulated.answers for text in answer.text)
+    assert "Nobody." in said
+    assert "rightly names" not in said  # no strength of protection
 
 
 def test_page_one_states_the_budget_and_what_an_attack_reaches() -> None:
@@ -90,11 +95,20 @@ def test_all_forms_are_one_statement(made: Path) -> None:
     assert stored["vote"]["neighbours"] == "one client replaced"
 
 
+def test_a_vote_of_another_version_is_for_that_version(home: Path) -> None:
+    place = home / "vote" / "vote.json"
+    stored = json.loads(place.read_text())
+    place.write_text(json.dumps({**stored, "dptune": "0.0.9"}))
+    with pytest.raises(InvalidInput, match="another version of dptune; check it with that one"):
+        check_vote(place, home / "votes.ledger")
+
+
 def test_every_special_word_is_explained() -> None:
     statement = state_vote(_elected().statement, {"lr": 0.5})
     text = statement_markdown(statement).partition("## Glossary")[0].lower()
     explained = {row.name.lower() for row in statement.glossary}
-    for word in ("secure sum", "roster", "ballot", "epsilon", "delta", "client", "server", "ledger", "candidate"):
+    asked = ("secure sum", "roster", "ballot", "epsilon", "delta", "client", "server", "ledger", "candidate", "mask")
+    for word in (*asked, "digest", "split view", "discrete gaussian", "collude"):
         assert word in text
         assert word in explained
 

@@ -121,6 +121,8 @@ def test_a_rehearsal_s_release_says_so_first_and_draws_no_budget() -> None:
     assert page.said.split("NO GUARANTEE")[0].count("Privacy statement: icu") == 1  # the page's own title
     assert "budget" not in page.ids
     assert "found of 100, at 1 false alarm" not in page.said
+    assert page.said.count("Not here, but in a sealed run of the same plan:") == 2  # below both pictures
+    assert "Not here" not in _checked(release_html(public(plans()["subset"]))).said
 
 
 def test_a_plan_without_a_guarantee_has_no_curve() -> None:
@@ -191,6 +193,18 @@ def test_the_page_of_a_ledger(tmp_path: Path) -> None:
     assert "Nothing was charged yet." in page.said
     assert "One record for each patient is assumed" in page.said
     assert page.tags["tr"] == 4
+    assert page.tags["rect"] == 3 + 2  # a bar for each charge, and one in each legend
+    assert "3 charges" in page.said
+
+
+def test_one_charge_is_one_bar_of_the_whole_width(tmp_path: Path) -> None:
+    book = dpt.Ledger.create(tmp_path / "h.ledger")
+    book.add("icu", 2.0, 1e-5, "patient")
+    book.charge("icu", dpt.Gdp(0.1))
+    page = dpt.report(tmp_path / "h.ledger").read_text(encoding="utf-8")
+    assert "1 charges" not in page
+    (first, *_) = re.findall(r'<rect class="fa" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', page)
+    assert float(first[1]) > 350
 
 
 def test_ten_thousand_charges_stay_a_small_page() -> None:
@@ -361,6 +375,8 @@ def test_commands_draw_their_tables(
     json.loads(capsys.readouterr().out)
     drawn = ET.fromstring(place.read_text(encoding="utf-8"))
     assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
-    assert len(drawn.findall("{http://www.w3.org/2000/svg}rect")) > 6
+    assert len(drawn.findall(".//{http://www.w3.org/2000/svg}rect")) > 6
+    title, shown = (drawn.findtext(f"{{http://www.w3.org/2000/svg}}{kind}") for kind in ("title", "text"))
+    assert title == shown  # a file of its own says what it shows
     assert main([*command, "--figure", str(tmp_path / "drawn.png")]) == 2
     assert "is an SVG file" in capsys.readouterr().err

@@ -93,7 +93,7 @@ def _page_one(statement: Statement) -> str:
 
 def _seen(page: str) -> str:
     """What a reader of the page sees."""
-    body = page.split("<body>")[1]
+    body = re.sub(r"</?a\b[^>]*>", "", page.split("<body>")[1])  # a link is a word of its sentence
     return html.unescape(re.sub(r"<[^>]*>", "\n", body))
 
 
@@ -112,6 +112,47 @@ def test_every_question_of_an_officer_is_answered_on_page_one() -> None:
         assert answered[more].text
     page = statement_markdown(statement)
     assert page.index("### What is not covered?") < page.index("## Technical annex")
+
+
+def test_every_statement_answers_the_same_questions() -> None:
+    """Also where nobody is protected, and where there is no model."""
+    asked = [one.key for one in state(_facts()).answers]
+    seeded: dict[str, Any] = {"receipt": None, "budget": None, "attackers": None, "spent": None}
+    for changes in ({"model": None}, {**seeded, "data_is": "public"}, {**seeded, "data_is": "public", "model": None}):
+        found = state(_facts(**changes)).answers
+        assert [one.key for one in found] == asked
+        assert all(one.text or one.points for one in found)
+
+
+def test_no_figure_of_a_rehearsal_reads_as_if_it_held() -> None:
+    seeded = state(_facts(receipt=None, budget=None, spent=None, data_is="public"))
+    held = {"Epsilon, delta", "Lower certificate", "Power of any attack", "Advantage of any attack", "Gaussian reading"}
+    rows = {row.name: row.text for row in seeded.figures}
+    assert all(rows[name].startswith("in a sealed run: ") for name in held)
+    assert not any("in a sealed run: " in row.text for row in state(_facts()).figures)
+
+
+def test_no_answer_speaks_of_a_model_that_is_not_there() -> None:
+    without, whole = state(_facts(model=None)), state(_facts())
+    assert "ended without a model" in _page_one(without)
+    assert "published with the model" in _page_one(whole)
+    for said in ("The model that was trained", "the model shows", "Whether the model", "other models"):
+        assert said in _page_one(whole)
+        assert said not in _page_one(without)
+    assert "released model" not in without.figures[0].text
+
+
+def test_words_of_the_glossary_are_links_to_it() -> None:
+    statement = state(_facts())
+    page = statement_html(statement)
+    places = re.findall(r'<dt id="(w-[a-z0-9-]+)">', page)
+    assert len(places) == len(set(places)) == len(statement.glossary)
+    linked = re.findall(r'<a class="term" href="#(w-[a-z0-9-]+)">([^<]+)</a>', page)
+    assert {place for place, _ in linked} <= set(places)
+    for word in ("epsilon", "delta", "vault", "ledger", "renyi-filter", "head", "power", "blake2b-philox-shake-256"):
+        assert f"w-{word}" in {place for place, _ in linked}, word
+    (answer,) = re.findall(r'<section aria-labelledby="q-how-strongly">.*?</section>', page)
+    assert answer.count('href="#w-epsilon"') == 1  # where it first stands
 
 
 def test_the_strength_is_what_the_cost_says_and_never_less() -> None:

@@ -99,7 +99,9 @@ def _picture(rows: Sequence[Compared], epsilon: float, delta: float) -> Picture:
     """The noise that every method needs at one budget: the shorter the bar, the better for the model."""
     known = [(row.name, row.noise) for row in rows if row.noise is not None]
     drawn = [Bar(name, noise, "fa", said=f"{noise:.4f}") for name, noise in sorted(known, key=lambda one: one[1])]
-    return bars("compare", f"Noise of a training at ({epsilon:g}, {delta:g}), by method", drawn, "noise multipliers")
+    return bars(
+        "compare", f"Noise of a training at ({epsilon:g}, {delta:g}): less is better", drawn, "noise multipliers"
+    )
 
 
 def _cells(row: Compared) -> list[str]:

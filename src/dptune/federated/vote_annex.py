@@ -14,9 +14,10 @@ from dptune.federated.statement import VoteStatement
 from dptune.federated.vote_page import vote_answers
 from dptune.federated.vote_plan import Candidate
 from dptune.sealed.amounts import at_least, at_most, whole
-from dptune.sealed.annex import attacker_rows, named_proofs, words
+from dptune.sealed.annex import attacker_rows, named_proofs
 from dptune.sealed.content import Row, Statement
 from dptune.sealed.statement import WATERMARK
+from dptune.sealed.words import words
 
 __all__ = ["state_vote"]
 
@@ -40,7 +41,15 @@ _OWN_WORDS = {
     "Candidate": "One of the configurations that are voted on.",
     "Charge": "What a client writes to its own ledger before its ballot leaves. It is not paid back.",
     "Client": "One member of the federation, with all its data: a hospital, a branch, a telephone.",
-    "Colluding client": "One that tells the server what it knows, its own noise and masks for example.",
+    "Collude": "A client colludes with the server if it tells it what it knows, its own noise and masks for example.",
+    "Digest": "A short number that stands for a text: another text has another one.",
+    "Discrete Gaussian": "Noise in whole numbers whose frequencies follow the bell curve.",
+    "Mask": "A random number that two clients agree on: one adds it to its ballot and the other subtracts it, so that "
+    "it hides both ballots and vanishes from their sum.",
+    "Split view": "A server that tells different clients different things about who fell silent. Safe: it cannot "
+    "open a ballot in that way.",
+    "X25519, HKDF-SHA256, ChaCha20-Poly1305 and Ed25519": "Published and widely used recipes: to agree on a secret, to "
+    "derive keys from it, to encrypt, and to sign.",
     "Ledger": "The file on a client's own disk in which it writes every vote before it takes part.",
     "Plan": "What a vote will do and cost. Every client checks it before it looks at its data.",
     "Roster": "The list of the public keys of all clients. With one, nobody can pretend to be a client.",
@@ -103,6 +112,7 @@ def _figures(vote: VoteStatement) -> tuple[Row, ...]:
     plan = vote.plan
     cost = plan.cost()
     relation = neighbours_from_text(vote.neighbours)
+    only = "with real clients: " if vote.simulated else ""  # no figure may read as if it held here
     guarantee = (
         "none. A vote of real clients by the same plan would state the figures below"
         if vote.simulated
@@ -113,11 +123,13 @@ def _figures(vote: VoteStatement) -> tuple[Row, ...]:
         Row("Guarantee", guarantee),
         Row("Unit of privacy", "one client, with all its data"),
         Row("Neighbouring data sets", f"differ by {relation.phrase(verb='gerund')}"),
-        Row("Epsilon, delta", f"{at_most(vote.stated_epsilon)}, {whole(vote.delta)}: what every client is charged"),
-        Row("Epsilon of the plan", f"{at_most(plan.spent())} with the fewest clients allowed"),
-        Row("Epsilon of what happened", f"{at_most(vote.epsilon)} with the {vote.contributed} that contributed"),
-        Row("Lower certificate", f"{at_least(cost.epsilon_lower(vote.delta))} with the fewest clients allowed"),
-        *attacker_rows(attackers(cost)),
+        Row(
+            "Epsilon, delta", f"{only}{at_most(vote.stated_epsilon)}, {whole(vote.delta)}: what every client is charged"
+        ),
+        Row("Epsilon of the plan", f"{only}{at_most(plan.spent())} with the fewest clients allowed"),
+        Row("Epsilon of what happened", f"{only}{at_most(vote.epsilon)} with the {vote.contributed} that contributed"),
+        Row("Lower certificate", f"{only}{at_least(cost.epsilon_lower(vote.delta))} with the fewest clients allowed"),
+        *attacker_rows(attackers(cost), only),
         Row("Method", "vote (DP-Hype)"),
         Row(
             "Clients",

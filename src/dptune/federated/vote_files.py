@@ -166,7 +166,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _read(path: Path) -> tuple[Elected, dict[str, Any]]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
-        if found["schema"] != SCHEMA:
+        if (found["schema"], found["dptune"]) != (SCHEMA, __version__):  # words and figures are those of its version
             raise InvalidInput(f"{path} was made by another version of dptune; check it with that one.")
         vote, params = from_json(found["vote"], VoteStatement, "a vote"), dict(found["params"])
         vote.plan.check_account()

@@ -7,6 +7,7 @@ Figures on page one are those of the budget: they hold with the fewest clients t
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from dptune.accounting.attackers import attackers
 from dptune.federated.statement import VoteStatement
@@ -26,11 +27,9 @@ def vote_answers(vote: VoteStatement, params: Candidate) -> tuple[Answer, ...]:
         params: the configuration that won.
 
     Returns:
-        Thirteen of them; a simulated vote, which protects nobody, answers fewer.
+        Thirteen of them; those of a simulated vote say that nobody is protected.
     """
-    if vote.simulated:
-        return _simulated(vote, params)
-    return (
+    asked = (
         _what(vote),
         _who(),
         _against(vote),
@@ -45,6 +44,7 @@ def vote_answers(vote: VoteStatement, params: Candidate) -> tuple[Answer, ...]:
         _deleted(),
         _declared(vote),
     )
+    return tuple(_simulated(vote, one) for one in asked) if vote.simulated else asked
 
 
 def _what(vote: VoteStatement) -> Answer:
@@ -235,18 +235,25 @@ def _declared(vote: VoteStatement) -> Answer:
     )
 
 
-def _simulated(vote: VoteStatement, params: Candidate) -> tuple[Answer, ...]:
-    return (
-        _what(vote),
-        Answer("who", "Who is protected?", ("Nobody. This is a simulation in one place.",)),
-        Answer(
-            "how strongly",
-            "How strongly?",
-            (
-                "Not at all. A vote of real clients by the same plan would state epsilon "
-                f"{at_most(vote.stated_epsilon)} at delta {whole(vote.delta)}.",
-            ),
-        ),
-        _published(params),
-        Answer("verify", "How do I verify this?", ("Not at all: a simulation is charged to no ledger.",)),
-    )
+def _simulated(vote: VoteStatement, asked: Answer) -> Answer:
+    """The same question, answered for a vote that protects nobody."""
+    if asked.key == "published":
+        return replace(asked, points=(asked.points[0], "Whoever ran the simulation saw everything else."))
+    texts = {
+        "what": f"A simulation of a vote: {vote.clients} made-up clients choose one of {vote.candidates} "
+        f"configurations together, all in one place; {vote.contributed} of them are in the result. It shows "
+        "what a vote of real clients would do and cost.",
+        "who": "Nobody. This is a simulation in one place.",
+        "against whom": "Against nobody. Whoever ran the simulation saw every ballot.",
+        "how strongly": "Not at all. A vote of real clients by the same plan would state epsilon "
+        f"{at_most(vote.stated_epsilon)} at delta {whole(vote.delta)}.",
+        "how long": "Not for any time: there is no protection that could last.",
+        "again": "Nothing is lost by it: a simulation takes from no client's budget.",
+        "promises": "Nobody promised anything. A vote of real clients has a statement of its own.",
+        "forged": "Yes. No ledger knows of it, and nobody signed it.",
+        "verify": "Not at all: a simulation is charged to no ledger.",
+        "not covered": "Everything. No figure on this page or in its annex protects anybody.",
+        "deleted": "If real data were used, this outcome has to be looked at again: nothing hides them.",
+        "declared number": "It does not matter here: there is no protection that it could change.",
+    }
+    return Answer(asked.key, asked.question, (texts[asked.key],))

@@ -130,7 +130,14 @@ def picture(found: Sequence[Standing]) -> Picture:
         top += _GROUP + drawn.height
     if not groups:
         parts, top = [box(0, 0, 420, 20, "empty"), text(4, 14, "no finished cells")], 20
-    return Picture("leaderboard", "Accuracy at the same total epsilon", " ".join(said), 420, top + 6, tuple(parts))
+    return Picture(
+        "leaderboard",
+        "Accuracy at the same total epsilon (bars do not begin at 0)",
+        " ".join(said),
+        420,
+        top + 6,
+        tuple(parts),
+    )
 
 
 def _bars(members: Sequence[Standing]) -> list[Bar]:

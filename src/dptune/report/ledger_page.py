@@ -6,14 +6,14 @@ short, and lines are drawn through at most a few hundred points.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dptune.accounting.neighbours import neighbours_from_text
 from dptune.ledgers import Charge, Ledger, Status
 from dptune.ledgers.entries import Entry
-from dptune.report.svg import Picture, line, path, text
+from dptune.report.svg import Picture, box, line, path, text
 from dptune.report.templating import render
 from dptune.sealed.amounts import at_least, at_most
 from dptune.sealed.statement import RAISED
@@ -34,11 +34,13 @@ class AccountPage:
     unit: str
     neighbours: str
     budget: str
+    delta: str
     spent: str
     left: str
     raised: str
     picture: Picture
     charges: tuple[tuple[str, str, str, str, str, str], ...]
+    counted: str
     open: bool
 
 
@@ -57,6 +59,32 @@ def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
     """At most a few hundred of them, the last one always: sums only grow, so nothing between stands out."""
     step = max(1, len(points) // _MOST_POINTS)
     return points if step == 1 else [*points[:-1:step], points[-1]]
+
+
+_Place = Callable[[float, float], tuple[float, float]]
+
+
+def _counted(charges: int) -> str:
+    return "1 charge" if charges == 1 else f"{charges} charges"
+
+
+def _bars(totals: list[tuple[int, float]], at: _Place) -> list[str]:
+    """One bar for each charge: what all charges up to it cost together."""
+    found = []
+    for number, total in totals:
+        (left, top), (right, bottom) = at(number - 1, total), at(number, 0.0)
+        gap = min(3.0, 0.15 * (right - left))
+        found.append(box(left + gap, top, right - left - 2 * gap, bottom - top, "fa"))
+    return found
+
+
+def _steps(totals: list[tuple[int, float]], at: _Place) -> list[str]:
+    """The same where bars would be too narrow: their outline alone, filled."""
+    points, before = [at(0, 0.0)], 0
+    for number, total in _thinned(totals):
+        points += [at(before, total), at(number, total)]
+        before = number
+    return [path([*points, at(before, 0.0)], "fa", closed=True)]
 
 
 def over_time(place: int, status: Status, charges: list[Charge], budgets: list[tuple[int, float]]) -> Picture:
@@ -78,29 +106,26 @@ def over_time(place: int, status: Status, charges: list[Charge], budgets: list[t
     def at(number: float, value: float) -> tuple[float, float]:
         return _LEFT + (_RIGHT - _LEFT) * number / count, _BOTTOM - (_BOTTOM - _TOP) * value / most
 
-    steps: list[tuple[float, float]] = [at(0, 0.0)]
-    for number, total in _thinned(totals):
-        steps += [(at(number, 0.0)[0], steps[-1][1]), at(number, total)]
+    drawn = _bars(totals, at) if len(totals) <= _FEW else _steps(totals, at)
     limit: list[tuple[float, float]] = []
     for after, epsilon in budgets:
         limit += [*([(at(after, 0.0)[0], limit[-1][1])] if limit else []), at(after, epsilon)]
     limit.append((_RIGHT, limit[-1][1]))
     parts = [
         path([(_LEFT, _TOP), (_LEFT, _BOTTOM), (_RIGHT, _BOTTOM)], "axis"),
-        path([*steps, (_RIGHT, steps[-1][1]), (_RIGHT, _BOTTOM), (_LEFT, _BOTTOM)], "area", closed=True),
-        path([*steps, (_RIGHT, steps[-1][1])], "a"),
+        *drawn,
         path(limit, "b"),
         text(_LEFT - 6, at(0, most)[1] + 4, f"{most:g}"[:5], "dim", "end"),
         text(_LEFT - 6, _BOTTOM + 4, "0", "dim", "end"),
-        text(_LEFT, _BOTTOM + 16, "0", "dim"),
-        text(_RIGHT, _BOTTOM + 16, f"{len(charges)} charges", "dim", "end"),
-        line(_LEFT, _BOTTOM + 32, _LEFT + 26, _BOTTOM + 32, "a"),
+        text(_LEFT, _BOTTOM + 16, "first charge" if len(charges) > 1 else "", "dim"),
+        text(_RIGHT, _BOTTOM + 16, _counted(len(charges)), "dim", "end"),
+        box(_LEFT, _BOTTOM + 27, 26, 10, "fa"),
         text(_LEFT + 34, _BOTTOM + 36, "epsilon of all charges together"),
         line(_LEFT + 236, _BOTTOM + 32, _LEFT + 262, _BOTTOM + 32, "b"),
         text(_LEFT + 270, _BOTTOM + 36, "budget"),
     ]
     said = (
-        f"After {len(charges)} charges all of them together cost epsilon {at_most(status.spent)} of a budget of "
+        f"After {_counted(len(charges))} all of them together cost epsilon {at_most(status.spent)} of a budget of "
         f"{status.epsilon:g}."
     )
     return Picture(f"d{place}", f"Budget over time: {status.dataset}", said, 420, 182, tuple(parts))
@@ -140,12 +165,14 @@ def _account(
         anchor=f"data-{place}",
         unit=status.unit,
         neighbours=_protected(status),
-        budget=f"epsilon {status.epsilon:g}, delta {status.delta:g}",
+        budget=f"{status.epsilon:g}",
+        delta=f"{status.delta:g}",
         spent=at_most(status.spent),
         left=at_least(status.left),
         raised=RAISED if status.rule == "odometer" else "",
         picture=over_time(place, status, charges, _budgets(entries, status.dataset)),
         charges=tuple(_row(one, links) for one in charges),
+        counted=_counted(len(charges)),
         open=len(charges) <= _FEW,
     )
 

@@ -28,6 +28,7 @@ class ReleasePage:
     title: str
     lead: str
     tiles: tuple[tuple[str, str], ...]
+    only: str
     warnings: str
     questions: str
     annex: str
@@ -44,7 +45,8 @@ class ReleasePage:
 
 
 def _tiles(release: PublicRelease, power: float | None) -> tuple[tuple[str, str], ...]:
-    found = [("epsilon", at_most(release.epsilon)), ("delta", f"{release.delta:g}")]
+    only = "" if release.guarantee else ", in a sealed run"
+    found = [(f"epsilon{only}", at_most(release.epsilon)), ("delta", f"{release.delta:g}")]
     if power is not None:
         found.append(("found of 100, at 1 false alarm in 100", f"at most {of_a_hundred(power)}"))
     return (*found, ("unit of privacy", release.unit), ("method", release.method))
@@ -67,6 +69,7 @@ def _page(release: PublicRelease) -> ReleasePage:
         warnings=warnings_html(release.statement),
         questions=questions_html(release.statement, level=3),
         annex=annex_html(release.statement),
+        only="" if release.guarantee else "Not here, but in a sealed run of the same plan: ",
         reach=None if drawn is None else trade_off(drawn.cost, release.epsilon, release.delta),
         rates=tuple((f"{100 * rate:g}", of_a_hundred(found)) for rate, found in rates),
         literature=bars("paper", "Epsilon beside the literature", rows) if rows else None,

@@ -30,6 +30,7 @@ CSS = """
 .fig .best { stroke: var(--good); fill: none; stroke-width: 2.5; }
 """
 
+_HEAD = 30  # the room for the title of a file of its own
 _COLOURS = """
 :root { color-scheme: light dark; --ink: #1b1d21; --dim: #565b64; --paper: #fff; --line: #d3d7de; --soft: #f4f5f7;
   --accent: #0b5cad; --warn: #8a1f11; --good: #1f6b3a; --other: #b35c00; }
@@ -77,7 +78,7 @@ class Picture:
 
 
 def standalone(picture: Picture) -> str:
-    """A picture as a file of its own, light and dark.
+    """A picture as a file of its own, light and dark, below its title: there is no page around it that says it.
 
     Args:
         picture: what is drawn.
@@ -89,9 +90,16 @@ def standalone(picture: Picture) -> str:
         >>> standalone(Picture("p", "Nothing", "", 10, 10, ())).startswith("<?xml")
         True
     """
-    paper = f'<rect width="{picture.width}" height="{picture.height}" fill="var(--paper)"/>'
-    style = f"<style>{_COLOURS}{CSS}</style>"
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{picture.svg(style + paper)}\n'
+    high = picture.height + _HEAD
+    shown = (
+        f'<rect width="{picture.width}" height="{high}" fill="var(--paper)"/>',
+        text(4, 18, picture.title, "strong"),
+        f'<g transform="translate(0 {_HEAD})">',
+        *picture.parts,
+        "</g>",
+    )
+    whole = Picture(picture.name, picture.title, picture.description, picture.width, high, shown)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{whole.svg(f"<style>{_COLOURS}{CSS}</style>")}\n'
 
 
 def _n(value: float) -> str:

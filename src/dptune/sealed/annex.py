@@ -13,8 +13,9 @@ from dptune.accounting.attackers import Attackers
 from dptune.sealed.amounts import at_least, at_most, whole
 from dptune.sealed.content import Row
 from dptune.sealed.statement import RANDOMNESS, Facts
+from dptune.sealed.words import words
 
-__all__ = ["PROOFS", "attacker_rows", "figures", "glossary", "named_proofs", "proofs", "released", "rests_on", "words"]
+__all__ = ["PROOFS", "attacker_rows", "figures", "glossary", "named_proofs", "proofs", "released", "rests_on"]
 
 PROOFS = {
     "docs/theorems/adaptive.md": "Adaptive sampling (DP-HyPO)",
@@ -57,6 +58,7 @@ def figures(facts: Facts) -> tuple[Row, ...]:
         One row for each.
     """
     plan, delta = facts.plan, facts.plan.budget.delta
+    only = "in a sealed run: " if facts.receipt is None else ""  # no figure may read as if it held here
     noise = "varies" if plan.noise_multiplier is None else f"{plan.noise_multiplier:.4f}"
     rows = [
         Row("Guarantee", _guarantee(facts)),
@@ -65,13 +67,13 @@ def figures(facts: Facts) -> tuple[Row, ...]:
         *_encoder(facts),
         Row("Unit of privacy", f"one {facts.unit}" if facts.units is None else facts.units.phrase),
         Row("Neighbouring data sets", f"differ by {facts.neighbours.phrase(facts.unit, 'gerund')}"),
-        Row("Epsilon, delta", f"{at_most(facts.epsilon)}, {whole(delta)}"),
+        Row("Epsilon, delta", f"{only}{at_most(facts.epsilon)}, {whole(delta)}"),
         Row(
             "Lower certificate",
-            f"{at_least(facts.epsilon_lower)} (no account of this plan could come to less: some training that fits its "
-            "description really costs that much)",
+            f"{only}{at_least(facts.epsilon_lower)} (no account of this plan could come to less: some training that "
+            "fits its description really costs that much)",
         ),
-        *attacker_rows(facts.attackers),
+        *attacker_rows(facts.attackers, only),
         Row("Method", plan.method),
         Row("Theorem", plan.theorem),
         Row("Noise multiplier of a training", noise),
@@ -118,21 +120,30 @@ def _guarantee(facts: Facts) -> str:
         return (
             f"none. A sealed run of the same plan would state epsilon {at_most(facts.epsilon)} at delta {whole(delta)}."
         )
+    training = "every training that there was" if facts.model is None else "the training of the released model"
     return (
         f"everything in this release together is ({at_most(facts.epsilon)}, {whole(delta)})-differentially private: "
-        "the tuning, the choice of the configuration and the training of the released model"
+        f"the tuning, the choice of the configuration and {training}"
     )
 
 
-def attacker_rows(found: Attackers | None) -> tuple[Row, ...]:
-    """What any attacker reaches, as rows of the annex; none where nothing is known."""
+def attacker_rows(found: Attackers | None, only: str = "") -> tuple[Row, ...]:
+    """What any attacker reaches, as rows of the annex; none where nothing is known.
+
+    Args:
+        found: the readings of the cost.
+        only: said before each figure: where it would hold, if it does not hold here.
+
+    Returns:
+        Three rows.
+    """
     if found is None:
         return ()
     rate = f"{found.false_positive_rate:g}"
     return (
-        Row("Power of any attack", f"at most {at_most(found.power)} at a false positive rate of {rate}"),
-        Row("Advantage of any attack", f"at most {at_most(found.advantage)}"),
-        Row("Gaussian reading", f"mu {at_most(found.mu)} up to a slack of {found.slack:g}"),
+        Row("Power of any attack", f"{only}at most {at_most(found.power)} at a false positive rate of {rate}"),
+        Row("Advantage of any attack", f"{only}at most {at_most(found.advantage)}"),
+        Row("Gaussian reading", f"{only}mu {at_most(found.mu)} up to a slack of {found.slack:g}"),
     )
 
 
@@ -248,51 +259,3 @@ def glossary(facts: Facts) -> tuple[Row, ...]:
     """
     found = words(facts.word)
     return tuple(Row(name, found[name]) for name in sorted(found))
-
-
-def words(unit: str) -> dict[str, str]:
-    """What the words of statements mean.
-
-    Args:
-        unit: what one that is protected is called.
-
-    Returns:
-        An explanation for each word.
-
-    Example:
-        >>> words("patient")["Unit of privacy"]
-        'What is protected as a whole: here one patient.'
-    """
-    return {
-        "Advantage": "The largest difference between how often an attack is right about those who are in the data and "
-        "how often it is wrong about those who are not. 0: it learns nothing; 1: everything.",
-        "Budget": "The most that all releases from one data set may cost together. The ledger refuses more.",
-        "Certificate": "A proof that the account is not exaggerated: some training really costs this much.",
-        "Charge": "What a run pays to the ledger before it begins. It is not paid back.",
-        "Configuration": "The settings of a training that were tuned, such as its learning rate.",
-        "Delta": "A small probability that is set aside in the measure epsilon: with a smaller delta, epsilon is "
-        "larger. Both belong together.",
-        "Differential privacy": f"A property of a computation: its result is nearly as likely with and without any one "
-        f"{unit}. Epsilon and delta say how nearly.",
-        "Epsilon": f"The measure of what can be learnt about one {unit}. Whatever anybody concludes from the release, "
-        "the odds of it change by a factor of at most e to the power of epsilon, up to the probability delta. 0 is "
-        "perfect protection.",
-        "False positive rate": "How often an attack accuses somebody who is not in the data.",
-        "Gaussian reading": "The release protects at least as well as one measurement with normal noise, of which mu "
-        "is the ratio of effect to noise, except for the slack, a tiny probability.",
-        "Head": "A number that stands for the whole ledger up to an entry. If an older entry is changed, it no longer "
-        "fits.",
-        "Ledger": "The file in which every charge to a data set is written down, in order, before its run begins.",
-        "Neighbouring data sets": "The two data sets that are compared: what separates them is what is protected.",
-        "Noise multiplier": "How strong the noise is, beside the largest effect of one record on one step.",
-        "Plan": "What a run will do and cost. It is made before any record is read.",
-        "Power": "How often an attack finds somebody who is in the data.",
-        "Record": "One row of the data, or all rows of one unit where they are put together.",
-        "Rehearsal": "A run on public or synthetic data with a fixed seed. It protects nobody.",
-        "Renyi filter": "The rule by which the ledger adds up charges, also when a later one was decided after seeing "
-        "earlier releases. An odometer is the weaker rule that holds after a budget was raised.",
-        "Seal": "A sealed run shows nothing but its release; the release carries its signature.",
-        "Trainer": "The program part that trains one model. Its cost is declared before the run.",
-        "Unit of privacy": f"What is protected as a whole: here one {unit}.",
-        "Vault": "The closed folder of a run: scores, logs and failures. It is never published.",
-    }

@@ -12,11 +12,13 @@ from typing import Any
 from dptune.accounting.attackers import Attackers, of_a_hundred
 from dptune.sealed.amounts import at_most, whole
 from dptune.sealed.content import Answer
+from dptune.sealed.rehearsal_answers import rehearsal_answers
 from dptune.sealed.statement import RAISED, Facts
 
 __all__ = ["answers", "attack_sentences"]
 
 _NOT_RELEASED = "NOT published: scores, the number of trainings, failures, timings, other models."
+_NOTHING_ELSE = "NOT published: scores, the number of trainings, failures, timings, any model."
 
 
 def answers(facts: Facts) -> tuple[Answer, ...]:
@@ -26,10 +28,10 @@ def answers(facts: Facts) -> tuple[Answer, ...]:
         facts: all that is public about the run.
 
     Returns:
-        Thirteen of them; a rehearsal, which protects nobody, answers fewer.
+        Thirteen of them; those of a rehearsal say that nobody is protected.
     """
     if facts.receipt is None:
-        return _rehearsal(facts)
+        return rehearsal_answers(facts, _published(facts))
     return (
         _computed(facts),
         _who(facts),
@@ -56,17 +58,24 @@ def answers(facts: Facts) -> tuple[Answer, ...]:
 
 
 def _computed(facts: Facts) -> Answer:
-    what = "No model came out" if facts.model is None else "A model was tuned and trained"
+    data = f"by the program dptune on the data set “{facts.dataset}” ({facts.data_is} data)"
+    if facts.model is None:
+        done = (
+            f"A tuning {data}, which ended without a model. One configuration was published, without a model that was "
+            "trained with it."
+        )
+    else:
+        done = (
+            f"A model that was tuned and trained {data}. One configuration was chosen, by the method that the annex "
+            "names, and published with the model."
+        )
     charged = "" if facts.receipt is None else f" It was charged to the data set's budget on {facts.receipt.time[:10]}."
     return Answer(
         "what",
         "What is this?",
         (
-            f"{what}, by the program dptune, on the data set “{facts.dataset}” ({facts.data_is} data). One "
-            "configuration was chosen, by the method that the annex names, and published. This page says what the "
-            "publication can at most "
-            f"reveal about one {facts.word}. It covers everything together: the tuning, the choice and the "
-            f"training.{charged}",
+            f"{done} This page says what the publication can at most reveal about one {facts.word}. It covers "
+            f"everything together: the tuning, the choice and the training.{charged}",
         ),
     )
 
@@ -93,7 +102,7 @@ def _against(facts: Facts) -> Answer:
         "Against whom?",
         (
             f"Against anybody who sees the publication: also somebody who knows everything about every other "
-            f"{facts.word}, has any amount of computing power, and learns more later.",
+            f"{facts.word}, has the fastest computers, and learns more later.",
             "Not against people who may read the records, the closed folder of the run (the vault), or the memory of "
             "the computer that it ran on.",
         ),
@@ -171,8 +180,10 @@ def _published(facts: Facts) -> Answer:
     if facts.model is not None:
         points.append(f"The model that was trained with it: {facts.model}.")
     points.append("The plan (plan.json), made before any record was read; this statement; release.json.")
+    points.append(_NOT_RELEASED if facts.model is not None else _NOTHING_ELSE)
+    if facts.receipt is None:
+        points.append("Whoever ran the rehearsal saw all of that too.")
     params = json.dumps(facts.params, sort_keys=True)
-    points.append(_NOT_RELEASED)
     return Answer("published", "What was published?", (), tuple(points), params)
 
 
@@ -219,12 +230,13 @@ def _verify() -> Answer:
 
 def _uncovered(facts: Facts) -> Answer:
     word = facts.word
+    what = "configuration" if facts.model is None else "model"
     points = [
-        "What is true of many. If the model shows that smoking makes ill, that says something about every smoker, in "
-        "the data or not.",
+        f"What is true of many. If the {what} shows that smoking makes people ill, that says something about every "
+        "smoker, in the data or not.",
         f"Several that belong together, such as a family: each {word} is protected alone, all of them together less.",
         "What is computed later: predictions for private rows, or a comparison with other publications.",
-        "Whether the model is right, fair or lawful.",
+        f"Whether the {what} is right, fair or lawful.",
         "Attacks on the computer itself, and the gaps that docs/sharp_edges.md of dptune lists.",
     ]
     if facts.release_at is None or facts.late:
@@ -268,22 +280,4 @@ def _declared(facts: Facts) -> Answer:
             "is drawn; the draws follow the declared number and not the true one. A wrong one makes the model worse, "
             "not the protection. A trainer of somebody's own must keep to this too; that is part of its promise.",
         ),
-    )
-
-
-def _rehearsal(facts: Facts) -> tuple[Answer, ...]:
-    delta = facts.plan.budget.delta
-    return (
-        _computed(facts),
-        Answer("who", "Who is protected?", (f"Nobody. This is a rehearsal on {facts.data_is} data.",)),
-        Answer(
-            "how strongly",
-            "How strongly?",
-            (
-                "Not at all: a fixed seed decides everything, and anybody can repeat it. A sealed run of the same plan "
-                f"would state epsilon {at_most(facts.epsilon)} at delta {whole(delta)}.",
-            ),
-        ),
-        _published(facts),
-        Answer("verify", "How do I verify this?", ("Not at all: a rehearsal is charged to no ledger.",)),
     )

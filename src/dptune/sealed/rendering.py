@@ -39,6 +39,8 @@ h3 { font-size: 1.02rem; margin: 1.1rem 0 .2rem; }
 p, ul { margin: .3rem 0; }
 ul { padding-left: 1.3rem; }
 a { color: var(--accent); }
+a.term { color: inherit; text-decoration: underline dotted; text-underline-offset: .18em; }
+:target { background: var(--soft); }
 a:focus-visible, pre:focus-visible, [tabindex]:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 code { overflow-wrap: anywhere; }
 code, pre { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: .88em; }
@@ -62,7 +64,7 @@ dd { margin: 0 0 0 1rem; }
   h3, section > h2 { font-size: 9.5pt; margin: .45rem 0 .05rem; border: 0; padding: 0; } p, ul { margin: .1rem 0; }
   pre { padding: .2rem .4rem; margin: .2rem 0; } nav { display: none; }
   .annex { break-before: page; } h2, h3 { break-after: avoid; } tr, li { break-inside: avoid; }
-  a { text-decoration: none; } }
+  a, a.term { text-decoration: none; } }
 """
 
 
@@ -126,23 +128,56 @@ def anchor(key: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")
 
 
-def _list(points: Iterable[str]) -> str:
-    return "<ul>" + "".join(f"<li>{_p(point)}</li>" for point in points) + "</ul>"
+class _Linked:
+    """Texts as HTML in which words of the glossary are links to it, each where it first stands.
+
+    Args:
+        words: of the glossary; several in one entry have commas or "and" between them.
+    """
+
+    def __init__(self, words: Iterable[Row]) -> None:
+        self._places = {
+            part.lower(): anchor(row.name) for row in words for part in re.split(r", | and ", row.name) if part
+        }
+        longest = sorted(self._places, key=len, reverse=True)
+        inside = "|".join(re.escape(word) for word in longest)
+        self._pattern = re.compile(rf"(?<![\w./-])({inside})s?(?![\w/-])", re.IGNORECASE) if longest else None
+
+    def __call__(self, text: str, seen: set[str]) -> str:
+        """One text; words that are ``seen`` already stay as they are, new ones are added to them."""
+        parts, done = [], 0
+        for found in self._pattern.finditer(text) if self._pattern is not None else ():
+            place = self._places[found[1].lower()]
+            if place not in seen:
+                seen.add(place)
+                link = f'<a class="term" href="#w-{place}">{_p(found[0])}</a>'
+                parts += [_p(text[done : found.start()]), link]
+                done = found.end()
+        return "".join([*parts, _p(text[done:])])
+
+    def list(self, points: Iterable[str], seen: set[str]) -> str:
+        """Several texts as a list."""
+        return "<ul>" + "".join(f"<li>{self(point, seen)}</li>" for point in points) + "</ul>"
 
 
-def _answer_html(answer: Answer, level: int) -> str:
-    place = anchor(answer.key)
+def _answer_html(answer: Answer, level: int, linked: _Linked) -> str:
+    place, seen = anchor(answer.key), set[str]()
     parts = [f'<section aria-labelledby="q-{place}"><h{level} id="q-{place}">{_p(answer.question)}</h{level}>']
-    parts += [f"<p>{_p(paragraph)}</p>" for paragraph in answer.text]
+    parts += [f"<p>{linked(paragraph, seen)}</p>" for paragraph in answer.text]
     if answer.points:
-        parts.append(_list(answer.points))
+        parts.append(linked.list(answer.points, seen))
     if answer.code is not None:
         parts.append(f"<pre><code>{_p(answer.code)}</code></pre>")
     return "".join([*parts, "</section>"])
 
 
-def _rows_html(rows: Iterable[Row], caption: str) -> str:
-    body = "".join(f'<tr><th scope="row">{_p(row.name)}</th><td>{_p(row.text)}</td></tr>' for row in rows)
+def _row_html(row: Row, linked: _Linked) -> str:
+    seen = set[str]()
+    return f'<tr><th scope="row">{linked(row.name, seen)}</th><td>{linked(row.text, seen)}</td></tr>'
+
+
+def _rows_html(rows: Iterable[Row], caption: str, linked: _Linked) -> str:
+    body = "".join(_row_html(row, linked) for row in rows)
     return f"<table><caption>{_p(caption)}</caption><tbody>{body}</tbody></table>"
 
 
@@ -153,18 +188,23 @@ def warnings_html(statement: Statement) -> str:
 
 def questions_html(statement: Statement, level: int = 2) -> str:
     """Page one, as HTML without its title."""
-    return f'<div class="questions">{"".join(_answer_html(answer, level) for answer in statement.answers)}</div>'
+    linked = _Linked(statement.glossary)
+    return f'<div class="questions">{"".join(_answer_html(one, level, linked) for one in statement.answers)}</div>'
 
 
 def annex_html(statement: Statement) -> str:
     """Page two, as HTML."""
-    words = "".join(f"<dt>{_p(row.name)}</dt><dd>{_p(row.text)}</dd>" for row in statement.glossary)
+    words = "".join(
+        f'<dt id="w-{anchor(row.name)}">{_p(row.name)}</dt><dd>{_p(row.text)}</dd>' for row in statement.glossary
+    )
+    linked = _Linked(statement.glossary)
+    proofs = _rows_html(statement.proofs, "Each by name, and where it is written down", linked)
     parts = [
         '<h2 id="annex" class="annex">Technical annex</h2>',
-        _rows_html(statement.figures, "The figures of this release"),
-        f'<h2 id="released">What was released</h2>{_list(statement.released)}',
-        f'<h2 id="rests-on">What this rests on</h2>{_list(statement.rests_on)}',
-        f'<h2 id="proofs">Proofs</h2>{_rows_html(statement.proofs, "Each by name, and where it is written down")}',
+        _rows_html(statement.figures, "The figures of this release", linked),
+        f'<h2 id="released">What was released</h2>{linked.list(statement.released, set())}',
+        f'<h2 id="rests-on">What this rests on</h2>{linked.list(statement.rests_on, set())}',
+        f'<h2 id="proofs">Proofs</h2>{proofs}',
         f'<h2 id="glossary">Glossary</h2><dl>{words}</dl>',
     ]
     return "".join(parts)

@@ -32,11 +32,11 @@ RANDOMNESS = {
     "rehearsal": "a fixed seed that anybody can repeat.",
 }
 RAISED = (
-    "The budget of the data set was raised after earlier releases, so it was not fixed in advance. For all releases "
-    "from it together no (epsilon, delta) holds that was known beforehand. What holds: with probability at least "
-    "1 - delta the privacy loss of everything released from it so far is, at any moment since the raise, at most the "
-    "epsilon of its budget (docs/theorems/filter.md). This assumes that the raise was decided by releases and public "
-    "things alone. The guarantee of this release by itself is not changed by it."
+    "The budget of the data set was raised after earlier releases, so it was not fixed in advance: no (epsilon, delta) "
+    "for all releases from it together was known beforehand. What holds is weaker: with probability at least "
+    "1 - delta, at every moment since the raise, the privacy loss of everything released so far is at most the "
+    "epsilon of the budget (docs/theorems/filter.md). This assumes that the raise was decided by releases and public "
+    "things alone. The guarantee of each release by itself is not changed by it."
 )
 ALWAYS = (
     "The trainer's declared cost covers everything that it returns, its score included, and whether it fails.",

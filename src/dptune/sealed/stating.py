@@ -51,7 +51,9 @@ def _warnings(facts: Facts) -> tuple[str, ...]:
 
 def _notes(facts: Facts) -> tuple[str, ...]:
     if facts.receipt is None:
-        return ()
+        return (
+            "Nothing here is to be approved: a rehearsal has no guarantee. The glossary explains every special word.",
+        )
     return (
         "Page one answers the questions of whoever must approve this publication, in plain words. The technical annex "
         "has the figures for specialists. The glossary at the end explains every special word.",
