@@ -168,6 +168,43 @@ def test_names_of_files_in_the_sources_are_those_of_files() -> None:
     assert sorted((file, name) for file, name in found if not (ROOT / name).exists()) == []
 
 
+# The field's words.
+
+_PRIVATE = {"Told", "Bases", "Shared", "Meaning", "Half", "operand", "operands", "hand", "hands", "print_"}
+
+
+def _named(node: ast.AST) -> str | None:
+    """The name that a piece of code gives to something, or uses."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return node.name
+    return node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else None
+
+
+def test_names_are_the_fields_own() -> None:
+    found = [
+        f"{file}:{getattr(node, 'lineno', 0)} {name}"
+        for file, text in _sources().items()
+        for node in ast.walk(ast.parse(text))
+        if (name := _named(node)) is not None and name.lstrip("_") in _PRIVATE
+    ]
+    assert found == []
+
+
+def test_a_docstring_stands_alone() -> None:
+    """ "The same for labels." sends its reader to whatever stood above."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    heads = {
+        f"{file}:{node.lineno}": (ast.get_docstring(node) or "").splitlines()[:1]
+        for file, text in _sources().items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, kinds)
+    }
+    assert len(heads) > 3000
+    assert [
+        where for where, head in heads.items() if head and re.match(r"The same(,| (for|but|where|as)\b)", head[0])
+    ] == []
+
+
 # One dialect of errors.
 
 _ERRORS = {
@@ -208,4 +245,5 @@ def test_errors_are_sentences_of_one_line() -> None:
             assert not said[0].islower() or file.endswith(_AFTER_A_FILE_NAME), where
             assert said.rstrip().endswith((".", "?")), where
             assert "\n" not in said, where
+            assert not re.search(r"(?<!here )\b(?:is|are) no (?!longer\b)", said), where  # "is not a list"
     assert found > 400

@@ -301,7 +301,7 @@ def _refuse_bad_features(x: Floats) -> None:
 
 
 def _refuse_bad_labels(y: AnyArray, classes: int) -> None:
-    """The same for labels."""
+    """Refuse labels of public records that are not classes."""
     if _are_classes(y, classes).all():
         return
     if y.dtype.kind == "f" and not (np.floor(y) == y).all():

@@ -379,7 +379,7 @@ class TakesDatasets(Protocol):
 
     @property
     def takes_datasets(self) -> bool:
-        """Whether it is."""
+        """Whether it is given one."""
 
 
 @runtime_checkable
@@ -392,7 +392,7 @@ class HonoursUnits(Protocol):
 
     @property
     def honours_units(self) -> bool:
-        """Whether it does."""
+        """Whether its declared cost is for one unit."""
 
 
 def has_own_score(trainer: object) -> bool:

@@ -239,7 +239,7 @@ class UnitDataset:
         return self._with(self.rows.holding(x, self.rows.blank_targets(count)), starts)
 
     def _with(self, rows: Dataset, starts: Indices) -> UnitDataset:
-        """The same rules for other rows, which obey them."""
+        """Units under the same rules, made of other rows; they obey the rules already."""
         part = object.__new__(UnitDataset)
         for key, value in {**self.__dict__, "rows": rows, "starts": starts}.items():
             object.__setattr__(part, key, value)

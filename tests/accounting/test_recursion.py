@@ -10,7 +10,7 @@ import pytest
 from scipy.signal import lfilter
 
 from dptune._typing import Array
-from dptune.accounting import Binomial, Gaussian, NegativeBinomial, Poisson, Runs
+from dptune.accounting import Binomial, Gaussian, NegativeBinomial, Poisson, Runs, interleave
 from dptune.accounting._hull import hull_profile
 from dptune.accounting._ratio import log_ratio
 from dptune.accounting._recursion import GAINS, Recursion, _kernel, smoothed
@@ -90,8 +90,20 @@ def test_gains_between_are_the_gains(runs: Runs) -> None:
     np.testing.assert_allclose(
         runs.gains_between(top, bottom, d), runs.generating(z) - runs.generating(z - d), atol=1e-12
     )
-    for order in (1, 2):
-        np.testing.assert_allclose(runs.slopes_between(top, bottom, d, order), runs.slope(z, order), rtol=1e-12)
+    for order, found in zip((1, 2, 3), runs.slopes_between(top, bottom, d, 1, 2, 3), strict=True):
+        np.testing.assert_allclose(found, runs.slope(z, order), rtol=1e-12)
+
+
+def test_programme_takes_nothing_from_the_memory_it_uses_again() -> None:
+    """Gains of one programme lie where those of another lay; whatever was left there must not count."""
+    programme = upper_programme(fast_profile(Gaussian(2.0)), Poisson(20), 2.0)
+    e = np.linspace(1.0, 6.0, 11)
+    found = programme.delta(e)
+    upper_programme(fast_profile(Gaussian(1.0)), Poisson(300), 1.0).delta(e)
+    kept = interleave._kept.values
+    kept.fill(np.nan)
+    np.testing.assert_array_equal(programme.delta(e), found)
+    assert interleave._kept.values is kept  # asked for once
 
 
 @needs_kernel
@@ -120,7 +132,8 @@ def test_the_bend_is_never_too_small() -> None:
     q0 = rng.random((40, 1)) * 0.5
     q1 = q0 + 10.0 ** rng.uniform(-18, -2, (40, 1))
     bend = np.empty((40, 29))
-    _fill_bend(bend, (q0, q1, q1 - q0), y, Poisson(mean))
+    (lower,) = Poisson(mean).slopes_between(y[1:], q1, 0.0 * q1, 2)
+    _fill_bend(bend, (q0, q1, q1 - q0), y, lower, Poisson(mean))
     wide = np.longdouble
     low, high = q0.astype(wide), q1.astype(wide)
     corner = np.maximum(y.astype(wide), high)

@@ -52,13 +52,13 @@ _FILES: dict[str, tuple[str, bytes | str | None, str, str]] = {
     "wrong delimiter": ("t.csv", f"a;town;y\n{SECRET};Ulm;no\n", SCHEMA, "delimiter = ';'"),
     "a folder": ("t.csv", None, SCHEMA, "is a folder"),
     "gzip by name": ("t.csv.gz", gzip.compress(ROWS.encode()), SCHEMA, "unpack it first"),
-    "gzip by content": ("t.csv", gzip.compress(ROWS.encode()), SCHEMA, "is no CSV text but gzip"),
+    "gzip by content": ("t.csv", gzip.compress(ROWS.encode()), SCHEMA, "is not CSV text but gzip"),
     "a misspelt kind": ("t.csv", ROWS, SCHEMA.replace('"number"', '"numbr"'), "did you mean 'number'"),
     "an older schema": ("t.csv", ROWS, SCHEMA.replace("version = 1", "version = 0"), "version 0"),
     "a newer schema": ("t.csv", ROWS, SCHEMA.replace("version = 1", "version = 7"), "version 7"),
     "no version": ("t.csv", ROWS, SCHEMA.replace("version = 1\n", ""), "version"),
     "10^6 categories": ("t.csv", ROWS, _many(10**6), "at most 10,000 values"),
-    "a schema that is none": ("t.csv", ROWS, "hello", "no TOML"),
+    "a schema that is none": ("t.csv", ROWS, "hello", "not TOML"),
     "an npz that is none": ("t.npz", b"hello", SCHEMA, "whole .npz file"),
     "a Parquet file that is none": ("t.parquet", b"hello", SCHEMA, "Parquet"),
 }
@@ -187,7 +187,7 @@ def test_a_wrong_section_or_an_unknown_key_is_one_line(
         ("[data]\nrecord = 3\n", "did you mean 'records'?"),
         ("[run]\nworker = 3\n", "did you mean 'workers'?"),
         ("[budget]\nepsilon = 1.0\ndelta = 1e-4\nepsilonn = 2\n", "did you mean 'epsilon'?"),
-        ("[model\n", "is no TOML"),
+        ("[model\n", "is not TOML"),
     ):
         path.write_text(text)
         assert said in _refused([str(path)], capsys, home, tmp_path / "run"), text

@@ -295,7 +295,7 @@ BAD = [
     ("workers = 1", "seed = 3", "rehearsal needs data that is marked"),
     ("workers = 1", 'executor = "slurm"', "must be 'processes' or 'ray'"),
     ("workers = 1", 'release_at = "soon"', "release_at"),
-    ("[data]", "[data", "is no TOML"),
+    ("[data]", "[data", "is not TOML"),
 ]
 
 

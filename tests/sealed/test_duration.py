@@ -59,7 +59,7 @@ def test_a_rehearsal_measures_and_a_sealed_run_does_not(tmp_path: Path) -> None:
     sealed = run(toy_plan(count=1), slow, DATA, out=tmp_path / "b", executor=ONE, rehearsal=tmp_path / "a", dataset="b")
     assert "seconds_per_training" not in sealed.details
     assert sealed.details["release_at"] is None
-    with pytest.raises(InvalidInput, match="no rehearsal"):
+    with pytest.raises(InvalidInput, match="not a rehearsal"):
         offered_time(toy_plan(), tmp_path / "b", 1)
 
 

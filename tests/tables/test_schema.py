@@ -114,7 +114,7 @@ _MISTAKES = {
     ),
     "delimiter": ("[columns.age]", '[csv]\ndelimiter = ",,"\n[columns.age]', "must be one character"),
     "no columns": (GOOD[GOOD.index("[columns.age]") :], "", "has no columns"),
-    "no TOML": ("version = 1", "version 1", "this is no TOML"),
+    "no TOML": ("version = 1", "version 1", "this is not TOML"),
 }
 
 

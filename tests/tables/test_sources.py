@@ -184,13 +184,13 @@ _BAD: dict[str, tuple[str, Any, str]] = {
     "wrong delimiter": ("icu.csv", b"age;town;note;ill\n1;Ulm;;no\n", "write delimiter = ';'"),
     "no header": ("icu.csv", b"1,Ulm,,no\n2,Bonn,,no\n", "has none of the schema's columns"),
     "gzip by name": ("icu.csv.gz", _packed, "is packed (gzip)"),
-    "gzip by content": ("icu.csv", _packed, "is no CSV text but gzip"),
+    "gzip by content": ("icu.csv", _packed, "is not CSV text but gzip"),
     "Excel": ("icu.csv", b"PK\x03\x04zip", "zip or Excel"),
     "UTF-16": ("icu.csv", "age,town,note,ill\n".encode("utf-16"), "UTF-16"),
-    "old line ends": ("icu.csv", b"age,town,note,ill\r1,Ulm,,no\r", "is no header"),
-    "NUL in the header": ("icu.csv", b"age,town\0,note,ill\n", "is no header"),
+    "old line ends": ("icu.csv", b"age,town,note,ill\r1,Ulm,,no\r", "is not the header"),
+    "NUL in the header": ("icu.csv", b"age,town\0,note,ill\n", "is not the header"),
     "no file": ("icu.csv", None, "cannot be read (No such file"),
-    "no Parquet": ("icu.parquet", b"age,town,note,ill\n", "no Parquet file"),
+    "no Parquet": ("icu.parquet", b"age,town,note,ill\n", "not a Parquet file"),
     "a cut-off npz": ("icu.npz", b"PK\x03\x04", "must be a whole .npz file"),
 }
 

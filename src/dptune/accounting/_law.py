@@ -98,19 +98,20 @@ class Runs(ABC):
             The differences.
         """
 
-    def slopes_between(self, top: Array, bottom: Array, least: Array, order: int) -> Array:
-        """A derivative of the generating function at max(top - bottom, least), for rows that meet columns.
+    def slopes_between(self, top: Array, bottom: Array, least: Array, *orders: int) -> tuple[Array, ...]:
+        """Derivatives of the generating function at max(top - bottom, least), for rows that meet columns.
 
         Args:
             top: columns.
             bottom: rows.
             least: rows; the smallest argument that may occur.
-            order: of the derivative, 1 to 3.
+            orders: of the derivatives, each 1 to 3.
 
         Returns:
-            One value for every row and column.
+            For each order, one value for every row and column.
         """
-        return self.slope(np.maximum(top - bottom, least), order)
+        z = np.maximum(top - bottom, least)
+        return tuple(self.slope(z, order) for order in orders)
 
     def gains_between(self, top: Array, bottom: Array, d: Array) -> Array:
         """The differences f(z) - f(z - d) at z = max(top - bottom, d), for rows that meet columns.

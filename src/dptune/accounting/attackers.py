@@ -42,7 +42,7 @@ class Attackers:
     slack: float
 
     def describe(self) -> dict[str, Any]:
-        """The same as plain JSON values; a mu that does not exist is null."""
+        """These figures as plain JSON values; a mu that does not exist is null."""
         return {
             "attack": {"false_positive_rate": self.false_positive_rate, "power": self.power},
             "advantage": self.advantage,

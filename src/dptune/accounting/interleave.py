@@ -9,6 +9,7 @@ paths on the grid only, each of which a real score attains.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,7 @@ _ROWS = 400  # arcs of S in the outer polygon, about
 _CELLS = 160  # cells of the complement, about
 _NODES = 520  # nodes of the inner polygon
 _BLOCK = 64  # rows of gains made at a time: they stay in the cache
+_FEW = 32  # rows of slopes made at a time
 _GUARD = 1e-11
 _OUTWARD = np.array([1.0, 1.0, -1.0, -1.0, 1.0, 1.0, -1.0, -1.0, 1.0])[:, None, None]  # gains in their order
 
@@ -46,10 +48,9 @@ class UpperProgramme:
         q, p = self.polygon.q, self.polygon.p
         nodes = q[self.columns], p[self.columns]
         state = Recursion(a, len(self.columns) - 1)
-        gains = np.empty((GAINS, _BLOCK, state.columns))
         for first in range((len(q) - 2) // _BLOCK * _BLOCK, -1, -_BLOCK):
             arcs = q[first : first + _BLOCK + 1], p[first : first + _BLOCK + 1]
-            block = gains[:, : len(arcs[0]) - 1]
+            block = _room(len(arcs[0]) - 1, state.columns)
             _fill(block, arcs, nodes, self.lines, self.runs)
             state.upper(block)
         total = state.best() * (1.0 + _GUARD)
@@ -114,11 +115,23 @@ def _log_slope(runs: Runs, z: Array) -> Array:
     return np.log(np.maximum(runs.slope(np.clip(z, 0.0, 1.0)), 1e-300))
 
 
+def _lift(p: Array, q: Array, runs: Runs) -> Array:
+    """How far the law's slopes lift an arc's loss: row i with y at node j >= i; 0 before it, where y never stands.
+
+    Some rows at a time, from their first column that counts: half the work, in the cache.
+    """
+    lift = np.zeros((len(p), len(p)))
+    for first in range(0, len(p), _FEW):
+        rows = slice(first, first + _FEW)
+        up, across = p[first:] - p[rows, None], q[first:] - q[rows, None]
+        lift[rows, first:] = np.triu(_log_slope(runs, up) - _log_slope(runs, across))
+    return lift
+
+
 def _importance(p: Array, q: Array, t: Array, runs: Runs, e_min: float) -> tuple[Array, Array]:
     """How finely S and its complement want each arc of a coarse polygon (arc i has log slope t[i])."""
     level_p, level_q = _log_slope(runs, p), _log_slope(runs, q)
-    lift = _log_slope(runs, p[None, :] - p[:, None]) - _log_slope(runs, q[None, :] - q[:, None])
-    lift[np.tril_indices(len(p), -1)] = 0.0
+    lift = _lift(p, q, runs)
     best = lift.argmax(axis=1)
     reach = lift.max(axis=1)[:-1] + t
     wanted = reach > e_min - 0.5
@@ -176,6 +189,27 @@ def _lines_above(polygon: Polygon, columns: Indices) -> tuple[Array, Array]:
     return np.where(flat, right, np.maximum.reduceat(left, starts)), right
 
 
+class _Kept(threading.local):
+    """The memory for one block of gains, of each thread its own."""
+
+    values = np.empty(0)
+
+
+_kept = _Kept()
+
+
+def _room(rows: int, columns: int) -> Array:
+    """An array for a block of gains, with values that mean nothing yet; the same memory at every call of a thread.
+
+    A block is some 700 kB. Asked for anew, it often comes from the operating system page by page, which costs a tenth
+    of the whole programme's time.
+    """
+    wanted = GAINS * rows * columns
+    if _kept.values.size < wanted:
+        _kept.values = np.empty(GAINS * _BLOCK * columns)
+    return _kept.values[:wanted].reshape(GAINS, rows, columns)
+
+
 def _fill(
     gains: Array, arcs: tuple[Array, Array], nodes: tuple[Array, Array], lines: tuple[Array, Array], runs: Runs
 ) -> None:
@@ -193,24 +227,27 @@ def _fill(
     _fill_cut(high_a, arcs, y, lines, runs)
     low = runs.gains_between(y, q0, dq)
     low_a[:], low_b[:] = low[:, :-1], low[:, 1:]
-    _fill_bend(bend, (q0, q1, dq), y, runs)
-    np.multiply(runs.slopes_between(u[1:], p0, dp, 1), dp, out=start_high)
-    np.multiply(runs.slopes_between(y[:-1], q1, 0.0 * dq, 1), dq, out=start_low)
-    turn = runs.slopes_between(u, p0, dp, 2) * (dp * dp / 4.0)
+    first, second = runs.slopes_between(y, q1, 0.0 * dq, 1, 2)
+    np.multiply(first[:, :-1], dq, out=start_low)
+    _fill_bend(bend, (q0, q1, dq), y, second[:, 1:], runs)
+    first, turn = runs.slopes_between(u, p0, dp, 1, 2)
+    np.multiply(first[:, 1:], dp, out=start_high)
+    turn *= dp * dp / 4.0
     turn_in[:], turn_out[:] = turn[:, :-1], turn[:, 1:]
     gains *= 1.0 + runs.roundoff * _OUTWARD
 
 
-def _fill_bend(bend: Array, arcs: tuple[Array, Array, Array], y: Array, runs: Runs) -> None:
+def _fill_bend(bend: Array, arcs: tuple[Array, Array, Array], y: Array, lower: Array, runs: Runs) -> None:
     """An eighth of the largest second derivative of the Q-gain in a cell, times the cell's width squared.
 
     The second derivative is a difference of nearly equal numbers: roundoff is added, the mean value theorem caps it.
+    ``lower`` is what is subtracted: the law's second slope from each arc's end to each cell's.
     """
     q0, q1, dq = arcs
-    upper = runs.slopes_between(y[1:], q0, dq, 2)
-    np.subtract(upper, runs.slopes_between(y[1:], q1, 0.0 * dq, 2), out=bend)
-    bend += (1e-13 + runs.roundoff) * upper
-    np.minimum(bend, runs.slopes_between(y[1:], q0, dq, 3) * (dq * (1.0 + runs.roundoff)), out=bend)
+    upper, third = runs.slopes_between(y[1:], q0, dq, 2, 3)
+    np.subtract(upper, lower, out=bend)
+    bend += np.multiply(upper, 1e-13 + runs.roundoff, out=upper)
+    np.minimum(bend, np.multiply(third, dq * (1.0 + runs.roundoff), out=third), out=bend)
     np.maximum(bend, 0.0, out=bend)
     width = np.diff(np.maximum(y, q1))
     bend *= width * width / 8.0

@@ -85,17 +85,17 @@ class Poisson(Runs):
         values = np.exp(-self.mean * bottom) * np.exp(self.mean * (top - 1.0))
         return np.asarray(np.maximum(values, self.generating(least), out=values))
 
-    def slopes_between(self, top: Array, bottom: Array, least: Array, order: int) -> Array:
-        """As :meth:`Runs.slopes_between` says, as a product of a row and a column.
+    def slopes_between(self, top: Array, bottom: Array, least: Array, *orders: int) -> tuple[Array, ...]:
+        """As :meth:`Runs.slopes_between` says, as a product of a row and a column, which all orders share.
 
         Args:
             top: columns.
             bottom: rows.
             least: rows; the smallest argument that may occur.
-            order: of the derivative.
+            orders: of the derivatives.
         """
         values = self._generating_between(top, bottom, least)
-        return np.multiply(values, self.mean**order, out=values)
+        return tuple(values * self.mean**order for order in orders)
 
     def gains_between(self, top: Array, bottom: Array, d: Array) -> Array:
         """As :meth:`Runs.gains_between` says, as a product of a row and a column.

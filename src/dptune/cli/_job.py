@@ -184,7 +184,7 @@ def read_job(path: Path | None) -> Job:
     except OSError as error:
         raise InvalidInput(f"The job {path} cannot be read ({error.strerror}).") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"The job {path} is no TOML: {error}.") from None
+        raise InvalidInput(f"The job {path} is not TOML: {error}.") from None
     job = Job(sections, str(path.parent.absolute()))
     for section, field in (
         ("data", "file"),
@@ -296,7 +296,7 @@ def stated_records(job: Job, data: Any) -> int | None:
 
 
 def public_records(job: Job, data: Any) -> int:
-    """The same, where it is needed."""
+    """The public number of records; refuses a job that does not state it."""
     records = stated_records(job, data)
     if records is not None:
         return records

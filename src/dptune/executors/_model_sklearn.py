@@ -84,7 +84,7 @@ def _numbered(content: bytes) -> bytes:
         if not isinstance(value, dict):
             return value
         if value.get("__loader__") in _GENERATORS or str(value.get("__module__", "")).startswith("numpy.random"):
-            raise NotTrusted("it keeps a random generator, whose state tells the noise that it drew")
+            raise NotTrusted("it keeps a random generator, whose state gives away the noise that it drew")
         found: dict[str, Any] = {}
         for name, one in value.items():
             if name == "__id__":

@@ -120,7 +120,7 @@ def _array(place: Any, arrays: Mapping[str, Any]) -> AnyArray:
     """One of the file's arrays; a member that is something else comes as bytes."""
     found = arrays[f"array_{int(place)}"]
     if not isinstance(found, np.ndarray):
-        raise NotPlain("a member that is no array")
+        raise NotPlain("a member that is not an array")
     return found
 
 

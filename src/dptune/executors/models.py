@@ -52,7 +52,7 @@ def dumps(value: Any, take: Callable[[pickles.PickleBuffer], bool] | None = None
             if not generators and is_generator(one):
                 raise InvalidInput(
                     f"A model of type {type(value).__name__} keeps a random generator ({type(one).__name__}), whose "
-                    "state tells the noise that it drew. Remove it before 'fit' returns."
+                    "state gives away the noise that it drew. Remove it before 'fit' returns."
                 )
             if torch is not None and _is_plain_tensor(one):
                 return _reduced(one) if take is None else _beside(one)

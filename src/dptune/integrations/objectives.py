@@ -173,7 +173,7 @@ def _quiet(trial: Any) -> Any:
     def refused(*args: Any, **named: Any) -> Any:
         raise InvalidInput(
             "The objective reports intermediate values or prunes: each is a function of the records that nothing pays "
-            "for, and a pruned run tells when it stopped. Train every trial to its end."
+            "for, and a pruned run shows when it stopped. Train every trial to its end."
         )
 
     trial.report = trial.should_prune = refused

@@ -438,7 +438,7 @@ class Ledger:
         return self.verified(head)[-1].hash
 
     def verified(self, head: str | None = None) -> list[Entry]:
-        """The same as :meth:`verify`, but returns every entry."""
+        """Check everything, as :meth:`verify` does, and return every entry."""
         entries, state = self._chain.check()
         verify_entries(entries, head, state)
         return entries

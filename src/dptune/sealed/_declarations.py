@@ -7,7 +7,6 @@ another cost than the plan's fail, each of them, after which "no model" would be
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +26,7 @@ def declarations(trainer: object, encoder: Encoder | None, units: DeclaredUnits 
     """The fields of the terms that say how records became features, what a record is, and how a trainer trains."""
     return {
         "encoder": None if encoder is None else encoder.describe(),
-        "units": None if units is None else asdict(units),
+        "units": units,
         "training": trainer.declared_training if isinstance(trainer, DeclaresTraining) else None,
         "public_encoder": encoder_facts(trainer),
     }

@@ -42,7 +42,7 @@ def silence(log: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Quiet:
-    """The same search, in silence."""
+    """A search whose warnings and prints go to a log in the vault."""
 
     search: Search
     log: Path

@@ -54,7 +54,7 @@ def known_ledger(ledger: str | Path | Ledger, plan: Plan, data: Any, dataset: st
 
 def shared_ledger(
     plan: Plan, data: Any, dataset: str, explain: Callable[[str], None] | None
-) -> tuple[Ledger, list[float] | None]:
+) -> tuple[Ledger, tuple[float, float] | None]:
     """The user's default ledger, and the budget with which this run will open the data set if it is new there."""
     book = Ledger.create(open_default_folder())
     if book.knows(dataset):
@@ -65,7 +65,7 @@ def shared_ledger(
             f"The data set {dataset!r} is new in the ledger {book.path}: this run opens its budget with its own "
             f"epsilon {budget.epsilon:g}, delta {budget.delta:g}, for all runs that will ever use these records."
         )
-    return book, [budget.epsilon, budget.delta]
+    return book, (budget.epsilon, budget.delta)
 
 
 def notice(data: Any, dataset: str, book: Ledger) -> list[str]:

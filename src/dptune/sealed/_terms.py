@@ -6,24 +6,25 @@ Everything here happens before the charge and looks at no record.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from dptune._codec import added_later, from_json
 from dptune._files import plain
 from dptune.accounting import Cost
 from dptune.data import size, take
 from dptune.errors import Corrupt, DptuneError, InvalidInput
 from dptune.methods.lines import check_comparable
 from dptune.methods.plan import Plan
-from dptune.methods.stored import plan_from_json
 from dptune.methods.trial import Trial
 from dptune.methods.validation import validation_of
 from dptune.randomness import Randomness
 from dptune.scores import check_score
 from dptune.sealed._quiet import silence
+from dptune.sealed._units import DeclaredUnits
 from dptune.sealed.vault import Vault
 from dptune.trainer import SupportsCheck, Trainer, check_trainer, check_warm_start
 
@@ -88,7 +89,7 @@ def check_able(plan: Plan, trainer: object) -> None:
 class Terms:
     """What was agreed before the run began; stored in the vault, so that a run continues under the same terms."""
 
-    plan: Plan
+    plan: Plan  # stored with all that it says; read by deriving that again from its settings
     run: str  # the run's own name
     charge: str  # that of its charge: the same, unless the charge was committed earlier
     ledger: str | None  # None in a rehearsal
@@ -97,27 +98,31 @@ class Terms:
     release_at: str | None
     replay: str
     job: dict[str, Any] | None
-    encoder: dict[str, Any] | None = None  # how rows of a table become features; public
-    pickle: bool = False  # models that no safe file can hold may be pickles
-    units: dict[str, Any] | None = None  # what a record is, where it is a unit of several rows; public
-    opening: list[float] | None = None  # epsilon and delta with which its charge opens a data set that is new
-    training: str | None = None  # how the trainer says that it trains; public
-    public_encoder: dict[str, Any] | None = None  # what made features of records, with the hash of its weights
-
-    def describe(self) -> dict[str, Any]:
-        return {**self.__dict__, "plan": self.plan.describe()}
+    # Terms of earlier versions lack some of these.
+    encoder: dict[str, Any] | None = field(default=None, metadata=added_later())  # how rows become features; public
+    pickle: bool = field(default=False, metadata=added_later())  # models that no safe file can hold may be pickles
+    units: DeclaredUnits | None = field(default=None, metadata=added_later())  # where a record is several rows; public
+    opening: tuple[float, float] | None = field(default=None, metadata=added_later())
+    """Epsilon and delta with which its charge opens a data set that is new."""
+    training: str | None = field(default=None, metadata=added_later())  # how the trainer says that it trains; public
+    public_encoder: dict[str, Any] | None = field(default=None, metadata=added_later())
+    """What made features of records, with the hash of its weights."""
 
 
 def terms_of(vault: Vault) -> Terms:
-    advice = "Restore the run folder from a backup."
+    """The terms that a vault keeps; the plan is derived again from its settings.
+
+    All that terms say is public, and so is what is wrong with them.
+    """
+    stored = vault.facts().get("terms")
+    if isinstance(stored, dict):
+        stored.pop("fingerprint", None)  # of older versions
     try:
-        stored = vault.facts()["terms"]
-        known = {name: value for name, value in stored.items() if name != "fingerprint"}  # of older versions
-        return Terms(**{**known, "plan": plan_from_json(stored["plan"])})
-    except InvalidInput as error:  # a plan is public, and so is what is wrong with it
-        raise Corrupt(f"The vault in {vault.path.parent} is damaged. {error} {advice}") from None
-    except (KeyError, TypeError, ValueError):
-        raise Corrupt(f"The vault in {vault.path.parent} is damaged. {advice}") from None
+        return from_json(stored, Terms, "the terms of a run")
+    except InvalidInput as error:
+        raise Corrupt(
+            f"The vault in {vault.path.parent} is damaged. {error} Restore the run folder from a backup."
+        ) from None
 
 
 def stored_job(vault: Vault) -> dict[str, Any] | None:

@@ -12,10 +12,11 @@ import datetime
 import math
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dptune._codec import from_json, to_values
 from dptune._files import plain, private_folder, write_durable
 from dptune.accounting.attackers import Attackers, attackers
 from dptune.errors import Corrupt, DptuneError, InvalidInput, Stopped
@@ -31,7 +32,7 @@ from dptune.sealed._quiet import Quiet, silence
 from dptune.sealed._signature import Signer
 from dptune.sealed._stacks import kinds
 from dptune.sealed._terms import Terms, public_trials
-from dptune.sealed._units import RECORD, DeclaredUnits
+from dptune.sealed._units import RECORD
 from dptune.sealed.loop import Beat, Loop
 from dptune.sealed.release import (
     Release,
@@ -147,8 +148,9 @@ class UnderWay:
         return Deadline.stored(self.vault.facts().get("deadline"), public_time(self.terms.release_at))
 
     @property
-    def _units(self) -> DeclaredUnits | None:
-        return None if self.terms.units is None else DeclaredUnits(**self.terms.units)
+    def _unit(self) -> str:
+        """What the ledger protects each of."""
+        return RECORD if self.terms.units is None else self.terms.units.unit
 
     @property
     def _log(self) -> Path:
@@ -165,20 +167,18 @@ class UnderWay:
     def _charge(self, signer: Signer | None) -> tuple[Receipt | None, tuple[float, float] | None, str]:
         terms = self.terms
         if terms.ledger is None or signer is None:
-            return None, None, RECORD if self._units is None else self._units.unit
+            return None, None, self._unit
         book, known = Ledger(terms.ledger), self.vault.facts().get("receipt")
         purpose = purpose_of(terms.plan, signer)
         if known is not None:  # charged before it was cut off
-            receipt = Receipt(**known)
+            receipt = from_json(known, Receipt, "a receipt")
             self._check_charge(receipt)
         elif terms.charge == terms.run:
-            opening = None if terms.opening is None else (terms.opening[0], terms.opening[1])
-            unit = RECORD if terms.units is None else DeclaredUnits(**terms.units).unit
-            receipt = book.charge(terms.dataset, terms.plan.cost, terms.charge, purpose, opening, unit)
+            receipt = book.charge(terms.dataset, terms.plan.cost, terms.charge, purpose, terms.opening, self._unit)
         else:
             receipt = book.claim(terms.charge, terms.run, terms.dataset, terms.plan.cost, purpose)
         budget, unit = book.terms(terms.dataset, receipt.number)
-        self.vault.remember(receipt=asdict(receipt))
+        self.vault.remember(receipt=to_values(receipt))
         return receipt, budget, unit
 
     def _check_charge(self, receipt: Receipt | None) -> None:
@@ -248,7 +248,7 @@ class UnderWay:
             seconds=self.vault.seconds() if receipt is None else None,
             encoder=terms.encoder,
             public_encoder=terms.public_encoder,
-            units=self._units,
+            units=terms.units,
             attackers=_attackers(plan),
             spent=self._spent(receipt),
             training=terms.training,

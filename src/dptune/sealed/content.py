@@ -72,7 +72,7 @@ class Statement:
     glossary: tuple[Row, ...]
 
     def describe(self) -> dict[str, Any]:
-        """The same as plain JSON values."""
+        """The statement as plain JSON values."""
         values: dict[str, Any] = to_values(self)
         return values
 

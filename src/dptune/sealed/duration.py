@@ -37,7 +37,7 @@ def measured_seconds(rehearsal: Path) -> tuple[float, int]:
     seconds = details.get("seconds_per_training")
     if not isinstance(seconds, int | float):
         raise InvalidInput(
-            f"{rehearsal} is no rehearsal with a training in it, so it tells no duration. "
+            f"{rehearsal} is not a rehearsal with a training in it, so it does not say how long one takes. "
             "Rehearse the job first (seed=...)."
         )
     return float(seconds), int(details.get("trained_together", 1))
@@ -82,12 +82,12 @@ def offered_time(plan: Plan, rehearsal: Path, workers: int, now: datetime.dateti
 
 
 def offer(plan: Plan, rehearsal: Path, executor: Any) -> str:
-    """The sentence that offers it."""
+    """The sentence that offers a public time of release."""
     moment = offered_time(plan, rehearsal, workers_of(executor)).isoformat()
     return (
-        "When this run ends tells how long it took, hence about how many trainings there were. By the rehearsal it "
-        f"will most likely be over by {moment}; release_at = 'auto' (--release-at auto) would release nothing before "
-        "such a time."
+        "The time at which this run ends shows how long it took, hence about how many trainings there were. By the "
+        f"rehearsal it will most likely be over by {moment}; release_at = 'auto' (--release-at auto) would release "
+        "nothing before such a time."
     )
 
 
@@ -98,7 +98,7 @@ def release_time(plan: Plan, given: str | None, rehearsal: str | Path | None, ex
     if given == AUTO:
         if rehearsal is None:
             raise InvalidInput(
-                "'release_at' = 'auto' needs the folder of a rehearsal, which tells how long a run takes. "
+                "'release_at' = 'auto' needs the folder of a rehearsal, which says how long a run takes. "
                 "Give 'rehearsal'."
             )
         return offered_time(plan, Path(rehearsal), workers_of(executor)).isoformat()

@@ -84,21 +84,21 @@ class Loop:
         scores = {trial.index: known[trial.index] for trial in trials if trial.index in known}
         self.done += len(scores)
         numbered = {trial.index: trial for trial in trials}
-        hands = self._hands(trials)
-        stacked = {index for hand in hands if len(hand) > 1 for index in hand}  # a death there is not theirs alone
-        queue = deque(hand for hand in self._alive(hands) if any(index not in scores for index in hand))
+        groups = self._groups(trials)
+        stacked = {index for group in groups if len(group) > 1 for index in group}  # a death there is not theirs alone
+        queue = deque(group for group in self._after_deaths(groups) if any(index not in scores for index in group))
         running: list[set[int]] = []
         while queue or running:
             while queue and len(running) < self.session.slots:
-                hand = queue.popleft()
-                self.vault.begin({index: numbered[index].to_json() for index in hand})
-                self.session.submit(*(self._task(numbered[index]) for index in hand))
-                running.append(set(hand))
+                group = queue.popleft()
+                self.vault.begin({index: numbered[index].to_json() for index in group})
+                self.session.submit(*(self._task(numbered[index]) for index in group))
+                running.append(set(group))
             result = self.session.wait(_HEARTBEAT)
             self._tick()
             if result is None:
                 continue
-            running = [left for hand in running if (left := hand - {result.index})]
+            running = [left for group in running if (left := group - {result.index})]
             if result.index in scores:  # trained again for the sake of its stack
                 continue
             if result.died and self.vault.death(result.index) < _DEATHS + (result.index in stacked):
@@ -111,7 +111,7 @@ class Loop:
         return scores
 
     def _safe(self, result: Result) -> Result:
-        """The same, unless it holds a pickle that nobody asked for: a worker of this version sends none."""
+        """The result, or a failure if it holds a pickle that nobody asked for: a worker of this version sends none."""
         if self.pickle or result.model is None or kind_of(result.model) != "pickle":
             return result
         return Result(result.index, -math.inf, error="the worker sent a pickle", output=result.output)
@@ -124,16 +124,16 @@ class Loop:
             self.vault.remember(workers=self.session.slots)
         self.workers = int(self.vault.facts()["workers"])
 
-    def _hands(self, trials: list[Trial]) -> list[tuple[int, ...]]:
-        """What is handed over together, in order."""
+    def _groups(self, trials: list[Trial]) -> list[tuple[int, ...]]:
+        """The numbers of trials that go to one worker together, group by group in order."""
         if self.kind is None:
             return [(index,) for index in sorted(trial.index for trial in trials)]
         return shares(trials, self.kind, self.workers)
 
-    def _alive(self, hands: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """The same, but each alone after a death."""
+    def _after_deaths(self, groups: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """The groups, with one that killed its worker split: each of its trials goes alone from then on."""
         deadly = set() if self.kind is None else self.vault.deadly()
-        return [part for hand in hands for part in ([hand] if deadly.isdisjoint(hand) else [(i,) for i in hand])]
+        return [part for group in groups for part in ([group] if deadly.isdisjoint(group) else [(i,) for i in group])]
 
     def _task(self, trial: Trial) -> Task:
         start = None if trial.warm_start is None else self.vault.model(trial.warm_start)
@@ -157,12 +157,12 @@ class Loop:
         """
         numbered = {trial.index: trial for trial in trials}
         first, deadly = trials[0].index, set() if self.kind is None else self.vault.deadly()
-        hand: tuple[int, ...] = (first,)
+        group: tuple[int, ...] = (first,)
         if first not in deadly:
-            hand = next(part for part in self._hands(trials) if first in part)
-        self.session.submit(*(self._task(numbered[index]) for index in hand))
+            group = next(part for part in self._groups(trials) if first in part)
+        self.session.submit(*(self._task(numbered[index]) for index in group))
         results: list[Result] = []
-        while len(results) < len(hand):
+        while len(results) < len(group):
             result = self.session.wait(_HEARTBEAT)
             results += [] if result is None else [result]
         known = self.vault.outcomes()

@@ -145,7 +145,7 @@ def read_rehearsal(run: str | Path) -> Rehearsed:
 
 
 def report(run: str | Path) -> str:
-    """The same for people: a line for each training, different tracebacks, and what would go wrong.
+    """A rehearsal as text for people: a line for each training, different tracebacks, and what would go wrong.
 
     Args:
         run: the folder of a finished rehearsal.

@@ -75,11 +75,11 @@ def _header(path: Path, stream: IO[bytes], form: CsvFormat) -> list[str]:
     line = stream.readline(_LONGEST_HEADER)
     for magic, what in _MAGIC.items():
         if line.startswith(magic):
-            raise InvalidInput(f"{path} is no CSV text but {what}; unpack or convert it first.")
+            raise InvalidInput(f"{path} is not CSV text but {what}; unpack or convert it first.")
     if not line.strip():
         raise InvalidInput(f"{path} is empty, or its first line is; the first line must hold the names of the columns.")
     if b"\0" in line or len(line) >= _LONGEST_HEADER or b"\r" in line.rstrip(b"\r\n"):
-        raise InvalidInput(f"The first line of {path} is no header of a CSV file: it has no end, or is not text.")
+        raise InvalidInput(f"The first line of {path} is not the header of a CSV file: it has no end, or is not text.")
     text = line.decode(form.encoding, "replace").removeprefix("\ufeff").rstrip("\r\n")
     return [field.strip() for field in _fields(text, form.delimiter)]
 

@@ -227,9 +227,9 @@ def _target(name: str, cells: list[str], task: str | None) -> Column:
         low, high = float(found.min()), float(found.max())
         return NumberTarget(name, low, high if high > low else low + 1.0, float(np.median(found)))
     if task == "regression":
-        raise InvalidInput(f"The target {name!r} has values that are no numbers, so it cannot be a regression's.")
+        raise InvalidInput(f"The target {name!r} has values that are not numbers, so it cannot be a regression's.")
     if len(values) > _MOST_CLASSES:
-        raise InvalidInput(f"The target {name!r} has {len(values):,} values that are no numbers, too many classes.")
+        raise InvalidInput(f"The target {name!r} has {len(values):,} values that are not numbers, too many classes.")
     return Target(name, tuple(values))
 
 

@@ -163,7 +163,7 @@ def plain_array(value: Any) -> AnyArray:
 def _pair(item: Any, shape: tuple[int, ...]) -> tuple[AnyArray, Label]:
     """Features and label of one record; raises for anything that is not a pair of the declared shape."""
     if not isinstance(item, tuple | list) or len(item) != 2:
-        raise TypeError("it is no pair (x, y)")
+        raise TypeError("it is not a pair (x, y)")
     x, label = plain_array(item[0]), item[1]
     if x.shape != shape:
         raise ValueError(f"it has the shape {x.shape}, not {shape}")

@@ -64,7 +64,7 @@ def _opened(path: Path) -> Any:
     except OSError as error:
         raise InvalidInput(f"The table {path} cannot be read ({error.strerror or 'not Parquet'}).") from None
     except Exception as error:
-        raise InvalidInput(f"{path} is no Parquet file ({type(error).__name__}).") from None
+        raise InvalidInput(f"{path} is not a Parquet file ({type(error).__name__}).") from None
 
 
 def _kind(declared: Any) -> str:

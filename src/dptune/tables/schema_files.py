@@ -75,7 +75,7 @@ def read_schema(path: str | Path) -> Schema:
             f"The schema {path} cannot be read ({error.strerror}). 'dptune schema draft FILE' writes one."
         ) from None
     except UnicodeDecodeError:
-        raise InvalidInput(f"The schema {path} is no UTF-8 text; save it as UTF-8.") from None
+        raise InvalidInput(f"The schema {path} is not UTF-8 text; save it as UTF-8.") from None
     try:
         return schema_from_toml(text)
     except InvalidInput as error:
@@ -105,7 +105,7 @@ def schema_from_toml(text: str) -> Schema:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         twice = "declare" in str(error) or "overwrite" in str(error)
         hint = " A column or field is there twice; keep one." if twice else ""
-        raise InvalidInput(f"this is no TOML: {error}.{hint}") from None
+        raise InvalidInput(f"this is not TOML: {error}.{hint}") from None
     if "version" not in values:
         raise InvalidInput(f"the schema has no version; write version = {VERSION} in its first line.")
     _known(values, _TOP, "A schema")

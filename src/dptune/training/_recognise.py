@@ -131,7 +131,7 @@ def _described(layer: nn.Module) -> tuple[Layer, ...]:
 def _pair(value: Any) -> Pair:
     both = (value, value) if isinstance(value, int) else tuple(value)
     if len(both) != 2 or not all(isinstance(one, int) and one >= 0 for one in both):
-        raise NotDescribed(f"{value!r} is no pair of whole numbers")
+        raise NotDescribed(f"{value!r} is not a pair of whole numbers")
     return both[0], both[1]
 
 
