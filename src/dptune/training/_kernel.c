@@ -183,8 +183,8 @@ typedef struct {
     void (*add_normals)(const uint64_t *, uint64_t, float, float, float *, int64_t);
     void (*descend)(float *, const float *, float, int64_t);
     void (*fill_words)(const uint64_t *, uint64_t, uint64_t, uint32_t *);
-    void (*net_sum)(Net *, const float *, const float *, const float *, const int64_t *, const int64_t *, int64_t,
-                    double, double, float *, double *);
+    void (*net_sum)(Net *, const float *, const float *, const float *, const void *, const int64_t *, int64_t,
+                    double, float *, double *, double *);
     void (*net_forward)(Net *, const float *, const float *, int64_t, float *);
 } Kernels;
 
@@ -564,7 +564,8 @@ static PyMethodDef methods[] = {
     {"net_room", py_net_room, METH_VARARGS,
      "net_room(fields, constants, exact): bytes of room that net_sum and net_forward need"},
     {"net_sum", py_net_sum, METH_VARARGS,
-     "net_sum(fields, constants, parameters, masks, x, y, index, clip, unit, room, out): sum of clipped gradients"},
+     "net_sum(fields, constants, parameters, masks, x, y, index, (top, stability, floor, by_layer), unit, squared, room, "
+     "out, norms): sum of clipped gradients"},
     {"net_forward", py_net_forward, METH_VARARGS,
      "net_forward(fields, constants, parameters, x, room, out): outputs, each row by itself"},
     {NULL, NULL, 0, NULL},

@@ -78,12 +78,19 @@ PART void NAME(forward_net)(Net *n, const float *masks, long count) {
     }
 }
 
-/* Softmax minus label: the derivatives of the cross-entropy. */
+/* Derivatives of the loss: softmax minus label of the cross-entropy, or the error. Half the squared error goes on in a
+ * straight line beyond an error of 1, so its derivative is never more than that; one that is no number stays none. */
 INLINE void NAME(loss_net)(Net *n, long count) {
     Layer *l = n->layer + n->layers - 1;
     for (long r = 0; r < count; r++) {
         const float *z = l->y + r * l->outof;
         float *d = l->d + r * l->outof;
+        if (n->squared) {
+            const double error = (double)z[0] - n->target[r];
+            memset(d, 0, (size_t)l->outof * sizeof(float));
+            d[0] = (float)(error > 1 ? 1 : error < -1 ? -1 : error);
+            continue;
+        }
         double most = (double)z[0], all = 0;
         for (long j = 1; j < l->out; j++) most = (double)z[j] > most ? (double)z[j] : most;
         for (long j = 0; j < l->out; j++) all += exp((double)z[j] - most);
@@ -141,20 +148,22 @@ INLINE void NAME(backward_dense)(Layer *l, float *dx, long count) {
     multiply(l->d, l->wide, 1, l->t, l->into, dx, l->into, count, l->into, l->out);
 }
 
-/* The factors that clip record r; zero for one that overflows. Whatever the rule, no part is longer than its share of
- * `clip` afterwards, and all together no longer than `clip`. */
-INLINE void NAME(clip_record)(Net *n, long r, double clip, double unit) {
+/* The factors that clip record r, times `unit`; zero for one that overflows. Whatever the rule, no part is longer than
+ * its share of `top` afterwards, and all together no longer than `top`. */
+INLINE void NAME(clip_record)(Net *n, long r, double unit) {
+    const Rule *rule = &n->rule;
     double all = 0, parts = 0;
     for (int k = 0; k < n->layers; k++)
         if (n->layer[k].rows) all += n->layer[k].norm[r], parts++;
     const int fine = isfinite((float)all);
-    const double most = n->rule == BY_LAYER ? clip / sqrt(parts) : clip;
+    const double share = rule->by_layer ? 1 / sqrt(parts) : 1, floor_ = rule->floor * share;
+    n->length[r] = fine ? sqrt(all) : 0;
     for (int k = 0; k < n->layers; k++) {
         Layer *l = n->layer + k;
         if (!l->rows) continue;
-        const double norm = sqrt(n->rule == BY_LAYER ? l->norm[r] : all);
-        const double factor = n->rule == AUTOMATIC ? most / (norm + 0.01) : norm > most ? most / norm : 1;
-        l->factor[r] = fine ? (float)(factor * unit) : 0;
+        const double norm = sqrt(rule->by_layer ? l->norm[r] : all) + rule->stability;
+        const double factor = rule->top * share / (norm > floor_ ? norm : floor_) * unit;
+        l->factor[r] = !fine ? 0 : factor < 0x1p120 ? (float)factor : 0x1p120f; /* a smaller factor is always allowed */
     }
 }
 
@@ -195,7 +204,7 @@ INLINE void NAME(add_group)(Net *n, long count) {
 
 /* The way back of a group; afterwards every record has its factor, and its convolutions before the first dense layer
  * have been added. */
-PART void NAME(backward_net)(Net *n, const float *masks, long count, double clip, double unit) {
+PART void NAME(backward_net)(Net *n, const float *masks, long count, double unit) {
     for (int k = 0; k < n->layers; k++)
         for (long r = 0; n->layer[k].rows && r < count; r++) n->layer[k].norm[r] = 0;
     for (int end = n->layers; end > 0;) {
@@ -211,28 +220,31 @@ PART void NAME(backward_net)(Net *n, const float *masks, long count, double clip
             float *out = first ? n->layer[first - 1].d + r * n->layer[first - 1].outof : NULL;
             NAME(backward_alone)(n, first, end, masks, r, out);
             if (first) continue;
-            NAME(clip_record)(n, r, clip, unit);
+            NAME(clip_record)(n, r, unit);
             NAME(add_alone)(n, 0, end, r);
         }
         end = first;
     }
-    for (long r = 0; !n->first && r < count; r++) NAME(clip_record)(n, r, clip, unit);
+    for (long r = 0; !n->first && r < count; r++) NAME(clip_record)(n, r, unit);
 }
 
 /* Sum of clipped gradients over the records at index[0..count), into `sum`, or into `exact` in units of 1 / unit with
- * every record's coordinates rounded to whole numbers. */
-static void NAME(net_sum)(Net *n, const float *p, const float *masks, const float *x, const int64_t *y,
-                          const int64_t *index, int64_t count, double clip, double unit, float *sum, double *exact) {
+ * every record's coordinates rounded to whole numbers; norms of gradients into `norms` where that is not null. Targets
+ * are labels, or numbers for the squared error. */
+static void NAME(net_sum)(Net *n, const float *p, const float *masks, const float *x, const void *y, const int64_t *index,
+                          int64_t count, double unit, float *sum, double *exact, double *norms) {
     NAME(prepare_net)(n, p, 1);
     for (int64_t first = 0; first < count; first += n->group) {
         const long some = count - first < n->group ? (long)(count - first) : n->group;
         for (long r = 0; r < some; r++) {
-            n->label[r] = y[index[first + r]];
+            if (n->squared) n->target[r] = ((const double *)y)[index[first + r]];
+            else n->label[r] = ((const int64_t *)y)[index[first + r]];
             NAME(fetch_record)(n->layer, x + index[first + r] * n->layer[0].in, n->layer[0].x + r * n->layer[0].into);
         }
         NAME(forward_net)(n, masks, some);
         NAME(loss_net)(n, some);
-        NAME(backward_net)(n, masks, some, clip, unit);
+        NAME(backward_net)(n, masks, some, unit);
+        if (norms) memcpy(norms + first, n->length, (size_t)some * sizeof(double));
         NAME(add_group)(n, some);
     }
     for (int k = 0; k < n->layers; k++) {

@@ -16,12 +16,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dptune._typing import Array, Floats, Indices
+from dptune._typing import AnyArray, Array, Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.regression import range_of
 from dptune.training._compiled import kernel
+from dptune.training._engine import wrong_outputs
+from dptune.training._formula import Formula
 from dptune.training._network import Layer, Program, Shape, program
+from dptune.training._prepared import targets_of
 from dptune.training._shares import total_steps
 from dptune.training.benchmark_data import Dataset
 from dptune.training.fused_engine import FusedEngine
@@ -34,7 +37,6 @@ _PART = (
     128  # records that one thread takes at a time; fixed, so that a sum does not depend on how many threads there are
 )
 _SIZES = frozenset({1, 2, 4, 5, 10, 11, 14, 16, 29, 31, 32, 95, 96})  # one less than sizes of a group
-_RULES = {"flat": 0, "automatic": 1, "per layer": 2}  # the kernel's numbers
 _STEADY: dict[tuple[bytes, bytes], bool] = {}  # what was found out in this process, for every network
 
 
@@ -59,13 +61,9 @@ class NetworkEngine:
         shape: The shape of a record, if the description says it; else it is that of the records to come.
         double: For use with secure noise and units of several rows.
         threads: How many threads share a batch. The sum is the same for any number of them, bit for bit.
-        clipping: "flat" scales a gradient that is longer than the clip norm C down to it; "automatic" multiplies every
-            gradient by C / (norm + 0.01); "per layer" clips each of L layers with weights to C / sqrt(L). A record
-            moves the sum by at most C in all three. Units of several rows are for "flat".
 
     Raises:
-        InvalidInput: If there are no compiled kernels, a layer does not fit the one before it, or there is no such
-            clipping.
+        InvalidInput: If there are no compiled kernels, or a layer does not fit the one before it.
     """
 
     together = 1
@@ -79,21 +77,16 @@ class NetworkEngine:
         *,
         double: bool = False,
         threads: int = 1,
-        clipping: str = "flat",
     ) -> None:
-        if clipping not in _RULES:
-            raise InvalidInput(f"There is no clipping called {clipping!r}. Choose one of {', '.join(_RULES)}.")
-        self._rule = _RULES[clipping]
         if kernel is None:
             raise InvalidInput("The kernels are not compiled. Reinstall with a C compiler, or use engine='torch'.")
         self._layers, self._source, self._shape, self._threads = layers, source, shape, threads
         self.dtype: type[np.floating[Any]] = np.float64 if double else np.float32
         self.dimension = len(source.start(Randomness.rehearsal(0)))
-        self._pass: _Pass | None = (
-            None if shape is None else _Pass(program(layers, shape), threads=threads, rule=self._rule)
-        )
+        self._pass: _Pass | None = None if shape is None else _Pass(program(layers, shape), threads=threads)
         self._data: Dataset | None = None
-        self._x, self._y = np.empty((0, 0), np.float32), np.empty(0, np.int64)
+        self._x = np.empty((0, 0), np.float32)
+        self._y: AnyArray = np.empty(0, np.int64)  # labels, or targets as shares of their range
 
     def start(self, key: Randomness) -> Floats:
         """Initial parameters as one flat vector."""
@@ -103,28 +96,29 @@ class NetworkEngine:
         """The model with these parameters; it has seen no record."""
         return self._source.release(parameters, self.dtype)
 
+    @property
+    def layer_places(self) -> list[Indices]:
+        """The places of every layer's parameters."""
+        made = self._bound.program
+        return np.split(made.order, np.cumsum(made.sizes)[:-1])
+
     def bind(self, data: Dataset) -> None:
-        """Take the records that later calls refer to by index; looks at their shape and number of classes alone."""
+        """Take the records that later calls refer to by index; looks at their shape and kind of targets alone."""
         if data is self._data:
             return
-        if range_of(data) is not None:
-            raise InvalidInput("The compiled engine trains classifiers; real targets are trained by engine='numpy'.")
         used = self._for(data.x.shape[1:])
         if used.program.classes != data.classes:
-            raise InvalidInput(
-                f"The module gives {used.program.classes} outputs for {data.classes} classes. "
-                "Its last layer must return one score per class."
-            )
+            raise InvalidInput(wrong_outputs(used.program.classes, data))
         self._data, self._pass = data, used
         with np.errstate(all="ignore"):  # a record that is too large for single precision will be dropped
             self._x = np.ascontiguousarray(data.x, dtype=np.float32).reshape(len(data.x), used.program.features)
-        self._y = np.ascontiguousarray(data.y, dtype=np.int64)
+        self._y = np.ascontiguousarray(targets_of(data), dtype=np.int64 if range_of(data) is None else np.float64)
 
     def _for(self, shape: Shape) -> _Pass:
         """What computes on records of a shape."""
         found = self._pass
         if self._shape is None and (found is None or found.shape != shape):
-            found = _Pass(program(self._layers, shape), shape, threads=self._threads, rule=self._rule)
+            found = _Pass(program(self._layers, shape), shape, threads=self._threads)
         assert found is not None  # one of the two shapes is known
         if int(np.prod(shape)) != found.program.features:
             raise InvalidInput(
@@ -136,7 +130,7 @@ class NetworkEngine:
     def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
         for flat, batch, clip, total in zip(parameters, batches, clips.tolist(), out, strict=True):
-            total[:] = self._bound.sums(flat, self._x, self._y, batch, clip, 0.0)
+            total[:] = self.formula_sum(flat, batch, Formula(clip, 0.0, clip), 0.0)[0]
 
     def lattice_sums(
         self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
@@ -157,14 +151,26 @@ class NetworkEngine:
 
     def _steps(self, flat: Floats, clip: float, lattice: float, batch: Indices) -> Array:
         """The sum of the shares of these records in lattice steps."""
-        used = self._bound
-        if used.steady:
-            whole: Array = used.sums(flat, self._x, self._y, batch, clip, 1.0 / lattice)
-            return whole
-        steps = np.zeros(self.dimension)
+        return self.formula_sum(flat, batch, Formula(clip, 0.0, clip), 1.0 / lattice)[0]
+
+    def formula_sum(self, flat: Floats, batch: Indices, formula: Formula, unit: float) -> tuple[Floats, Array]:
+        """The sum over a batch of gradients times the formula's factors, and the norm of every gradient.
+
+        With a ``unit`` every share is rounded to multiples of ``1 / unit`` and the sum, exact, counts them. Where last
+        bits count (exact sums, numbers, rules that lengthen gradients) and a build of the kernel rounds a record
+        differently in different places of a group, records are computed one at a time.
+        """
+        used, numbers = self._bound, self._y.dtype == np.float64
+        plain = unit == 0.0 and not numbers and formula.top == formula.floor and not formula.by_layer
+        if plain or used.steady:
+            return used.sums(flat, self._x, self._y, batch, formula, unit)
+        total = np.zeros(self.dimension)
+        norms = np.zeros(len(batch))
         for place in range(len(batch)):
-            steps += used.sums(flat, self._x, self._y, batch[place : place + 1], clip, 1.0 / lattice)
-        return steps
+            one = slice(place, place + 1)
+            share, norms[one] = used.sums(flat, self._x, self._y, batch[one], formula, unit)
+            total += share
+        return total, norms
 
     def logits(self, parameters: Floats, x: Floats) -> Floats:
         """Outputs on the rows of ``x``; the bits of each are a function of that row alone."""
@@ -206,8 +212,8 @@ class FusedModuleEngine(FusedEngine):
 class _Pass:
     """Calls of the kernel for one program, with the memory that it works in."""
 
-    def __init__(self, made: Program, shape: Shape = (), *, threads: int = 1, rule: int = 0) -> None:
-        self.program, self.shape, self._rule = made, shape, rule
+    def __init__(self, made: Program, shape: Shape = (), *, threads: int = 1) -> None:
+        self.program, self.shape = made, shape
         self._back = np.argsort(made.order)
         self._rooms: dict[bool, queue.SimpleQueue[Any]] = {False: queue.SimpleQueue(), True: queue.SimpleQueue()}
         self._pool = None if threads == 1 else ThreadPoolExecutor(threads)
@@ -224,43 +230,57 @@ class _Pass:
         rng, made = np.random.default_rng(0), self.program
         count = _CHECKED if made.fields[0, 0] == 0 else _CHECKED_IMAGES  # dense layers first: larger groups
         flat = rng.uniform(-0.3, 0.3, len(made.order)).astype(np.float32)
-        x, y = rng.normal(size=(count, made.features)).astype(np.float32), rng.integers(0, made.classes, count)
+        x = rng.normal(size=(count, made.features)).astype(np.float32)
+        y: AnyArray = rng.integers(0, made.classes, count)
+        if made.classes == 1:  # the softmax of one output has no derivative
+            y = rng.random(count)
+        whole = Formula(1.0, 0.0, 1.0)
         outputs, alone = (np.empty((count, made.classes), np.float32) for _ in range(2))
         self.outputs(flat, x, outputs)
         shares = np.zeros(len(flat))
         for place in range(count):
             one = slice(place, place + 1)
             self.outputs(flat, x[one], alone[one])
-            shares += self.sums(flat, x, y, np.arange(place, place + 1), 1.0, 2.0**40)
+            shares += self.sums(flat, x, y, np.arange(place, place + 1), whole, 2.0**40)[0]
             if place in _SIZES and not np.array_equal(
-                shares, self.sums(flat, x, y, np.arange(place + 1), 1.0, 2.0**40)
+                shares, self.sums(flat, x, y, np.arange(place + 1), whole, 2.0**40)[0]
             ):
                 return False
         return bool(np.array_equal(outputs, alone))
 
-    def sums(self, flat: Floats, x: Floats, y: Indices, batch: Indices, clip: float, unit: float) -> Any:
-        """The clipped sum over a batch, in torch's order; exact and in units of ``1 / unit`` if that is not zero."""
+    def sums(
+        self, flat: Floats, x: Floats, y: AnyArray, batch: Indices, formula: Formula, unit: float
+    ) -> tuple[Any, Array]:
+        """The clipped sum over a batch, in torch's order, and the norm of every gradient.
+
+        The sum is exact and in units of ``1 / unit`` if that is not zero. Targets ``y`` that are no labels are those of
+        a squared error.
+        """
         places = np.ascontiguousarray(batch, dtype=np.int64)
-        add = functools.partial(self._part, self._inner(flat), self._masks(flat), x, y, clip, unit)
+        add = functools.partial(self._part, self._inner(flat), self._masks(flat), x, y, formula, unit)
         parts = [places[first : first + _PART] for first in range(0, len(places), _PART)] or [places]
         several: Iterable[Any] = (
             map(add, parts) if self._pool is None or len(parts) == 1 else self._pool.map(add, parts)
         )
         total: Any = None
-        for part in several:  # in this order, whichever was ready first
+        lengths = []
+        for part, norms in several:  # in this order, whichever was ready first
             total = part if total is None else np.add(total, part, out=total)
-        return total[self._back]
+            lengths.append(norms)
+        return total[self._back], np.concatenate(lengths)
 
     def _part(
-        self, inner: Floats, masks: Floats, x: Floats, y: Indices, clip: float, unit: float, places: Indices
-    ) -> Any:
-        """The sum over some records, in the kernel's order; threads may call it at once."""
-        made, exact = self.program, unit != 0.0
-        out = np.empty(len(made.order), np.float64 if exact else np.float32)
-        room = self._room(exact)
-        kernel.net_sum(made.fields, made.constants, inner, masks, x, y, places, clip, unit, room, out, self._rule)
+        self, inner: Floats, masks: Floats, x: Floats, y: AnyArray, formula: Formula, unit: float, places: Indices
+    ) -> tuple[Any, Array]:
+        """The sum over some records, in the kernel's order, and their norms; threads may call it at once."""
+        made, exact, squared = self.program, unit != 0.0, y.dtype == np.float64
+        out, norms = np.empty(len(made.order), np.float64 if exact else np.float32), np.empty(len(places))
+        room, rule = self._room(exact), (formula.top, formula.stability, formula.floor, formula.by_layer)
+        kernel.net_sum(
+            made.fields, made.constants, inner, masks, x, y, places, rule, unit, squared, room, out, norms
+        )  # fmt: skip
         self._rooms[exact].put(room)
-        return out
+        return out, norms
 
     def outputs(self, flat: Floats, rows: Floats, out: Floats) -> None:
         """The network's outputs for every row; nothing is dropped."""
