@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dptune import _validate
+from dptune._progress import listener
 from dptune._typing import Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
@@ -256,8 +257,11 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
     exact = engine.lattice_sums if first.secure and isinstance(engine, SumsOnLattice) else None
     stack = NoiseStack(noises, scales, [1.0 / s.batch_size for s in settings])
     factor, rate = 1.0, rates.astype(engine.dtype)
+    tell = listener()  # in a rehearsal alone
     with np.errstate(all="ignore"):  # a diverging candidate is an outcome, not an error
         for step in range(first.steps):
+            if tell is not None:
+                tell(step, first.steps)
             drawn = [sampler.batch(step) for sampler in samplers]
             batches = [b if run.part is None else run.part[b] for run, b in zip(runs, drawn, strict=True)]
             if exact is None or not exact(parameters, batches, clips, lattices, gradient):
