@@ -19,6 +19,7 @@ from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training import DpSgdTrainer, Settings, engines
 from dptune.training._compiled import kernel
+from dptune.training._formula import Formula
 from dptune.training._network import Dense, Pointwise, program
 from dptune.units import UnitDataset
 
@@ -179,6 +180,26 @@ def test_exact_sums(make: Any, instructions: str) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
+def test_small_and_large_whole_numbers_are_added_alike(make: Any, instructions: str) -> None:
+    """Sums that fit 32 bits are added in such; both ways round a record's share to the same whole numbers."""
+    module = make()
+    data, _ = expected_gradients(make)
+    engine: Any = engine_for(module, double=True, engine="network")
+    engine.bind(data)
+    flat, batch = flat_of(module), np.arange(61)
+    for unit in (2.0**10, 2.0**16):
+        small, norms = engine.formula_sum(flat, batch, Formula(64.0, 0.0, 64.0), unit)
+        large, _ = engine.formula_sum(flat, batch, Formula(2.0**40, 0.0, 2.0**40), unit)  # of which 61 may be too many
+        assert norms.max() < 64.0  # so that nothing is clipped
+        assert np.array_equal(small, np.rint(small))
+        assert np.array_equal(small, large)
+    for unit in (2.0**20, 2.0**24, 2.0**30):  # on both sides of the bound
+        whole, _ = engine.formula_sum(flat, batch, Formula(0.5, 0.0, 0.5), unit)
+        each = [engine.formula_sum(flat, batch[[k]], Formula(0.5, 0.0, 0.5), unit)[0] for k in range(61)]
+        assert np.array_equal(whole, np.sum(each, axis=0))
+
+
+@pytest.mark.parametrize("make", MAKERS)
 def test_one_record_moves_an_exact_sum_by_the_clip_norm(make: Any) -> None:
     module = make()
     features = record_shape(describe(module))[0]  # type: ignore[index] # all say their shape
@@ -274,10 +295,20 @@ def test_the_kernel_refuses_what_is_not_a_network() -> None:
             kernel.net_room(fields, made.constants, False)
     room = np.zeros(kernel.net_room(made.fields, made.constants, False), np.uint8)
     x, y = np.zeros((2, 4), np.float32), np.array([0, 5])
-    good = (made.fields, made.constants, np.zeros(23, np.float32), np.zeros(0, np.float32), x)
+    order = made.order.astype(np.int32)
+    good = (made.fields, made.constants, order, np.zeros(23, np.float32), np.zeros(0, np.float32), x)
     out, norms, rule = np.zeros(23, np.float32), np.zeros(2), (1.0, 0.0, 1.0, False)
     with pytest.raises(IndexError):
         kernel.net_sum(*good, y, np.array([0, 1]), rule, 0.0, False, room, out, norms)
+    for place in (23, -1, 2**31 - 1):
+        bad_order = order.copy()
+        bad_order[7] = place
+        with pytest.raises(IndexError, match="parameter"):
+            kernel.net_sum(*good[:2], bad_order, *good[3:], y, np.array([0]), rule, 0.0, False, room, out, norms)
+        with pytest.raises(IndexError, match="parameter"):
+            kernel.net_forward(*good[:2], bad_order, good[3], x, room, np.zeros((2, 2), np.float32))
+    with pytest.raises(ValueError, match="order"):
+        kernel.net_sum(*good[:2], order[:9], *good[3:], y, np.array([0]), rule, 0.0, False, room, out, norms)
     with pytest.raises(ValueError, match="room"):
         kernel.net_sum(*good, y, np.array([0]), rule, 0.0, False, room[:100], out, norms)
     with pytest.raises(ValueError, match="norms"):

@@ -41,7 +41,7 @@ typedef struct {
     /* Convolutions whose derivatives are mostly zero (after pooling): gradient and sums with outputs as rows of `long_`
      * values, and whether this record's gradient is there. */
     long long_;
-    int few;
+    int few, any_few;           /* of this record; of any in this sum */
     float *g_few, *s_few;
     double *e_few;
     int32_t *at;                /* which value of a window was the largest */
@@ -52,6 +52,7 @@ typedef struct {
 
 typedef struct {
     int layers, group, first;   /* first: how many layers before the first dense one */
+    int small;                  /* whether exact sums of a group fit 32 bits */
     int squared;                /* the loss: half the squared error, or softmax and cross-entropy */
     Rule rule;
     long dimension, classes;

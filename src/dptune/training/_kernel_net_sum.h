@@ -5,33 +5,53 @@
  * values stay in the caches; gradients of convolutions and norms are written down, squared and added. A record's
  * gradient is longer than 2^64, or not finite: it contributes nothing. */
 
+/* A layer's weights from torch's order, padded. A few columns at a time: what they are read from stays in the caches. */
+INLINE void NAME(fetch_weights)(const Layer *l, const float *p, const int32_t *order) {
+    const int32_t *at = order + l->weights;
+    for (long first = 0; first < l->wide; first += 16) {
+        const long end = first + 16 < l->cols ? first + 16 : l->cols;
+        for (long i = 0; i < l->rows; i++) {
+            float *to = l->w + i * l->wide;
+            for (long j = first; j < end; j++) to[j] = p[at[i * l->cols + j]];
+            for (long j = end; j < first + 16; j++) to[j] = 0;
+        }
+    }
+}
+
+/* The way back: a layer's sums in torch's order. */
+INLINE void NAME(give_sums)(const Layer *l, const int32_t *order, float *sum, double *exact) {
+    const int32_t *at = order + l->weights;
+    for (long first = 0; first < l->cols; first += 8) {
+        const long end = first + 8 < l->cols ? first + 8 : l->cols;
+        for (long i = 0; i < l->rows; i++)
+            if (exact)
+                for (long j = first; j < end; j++) exact[at[i * l->cols + j]] = l->e[i * l->wide + j];
+            else
+                for (long j = first; j < end; j++) sum[at[i * l->cols + j]] = l->s[i * l->wide + j];
+    }
+}
+
 /* Padded weights, transposed ones for the way back; sums at zero. */
-PART void NAME(prepare_net)(Net *n, const float *p, int back) {
+PART void NAME(prepare_net)(Net *n, const float *p, const int32_t *order, int back) {
     for (int k = 0; k < n->layers; k++) {
         Layer *l = n->layer + k;
         if (!l->rows) continue;
-        NAME(pad_rows)(p + l->weights, l->w, l->rows, l->cols, l->wide);
+        NAME(fetch_weights)(l, p, order);
         if (l->tiles) NAME(prepare_tiles)(l);
+        l->any_few = 0;
         if (!back) continue;
         if (l->s) memset(l->s, 0, (size_t)(l->rows * l->wide) * sizeof(float));
         if (l->e) memset(l->e, 0, (size_t)(l->rows * l->wide) * sizeof(double));
-        if (l->s_few) memset(l->s_few, 0, (size_t)(l->oc * l->long_) * sizeof(float));
-        if (l->e_few) memset(l->e_few, 0, (size_t)(l->oc * l->long_) * sizeof(double));
         if (!l->t) continue;
-        const float *from = p + l->weights;
         if (l->kind == LINEAR) {
-            for (long i = 0; i < l->in; i += 16) /* 16 x 16 at a time: one line of the cache of each */
-                for (long j = 0; j < l->out; j += 16)
-                    for (long b = j; b < l->out && b < j + 16; b++)
-                        for (long a = i; a < l->into && a < i + 16; a++)
-                            l->t[b * l->into + a] = a < l->in ? from[a * l->out + b] : 0;
+            NAME(turn_table)(l->w, l->t, l->in, l->out, l->wide, l->into);
             continue;
         }
         const long piece = l->kw * l->ic;
         memset(l->t, 0, (size_t)(l->oc * l->kh * l->seg) * sizeof(float));
-        for (long i = 0; i < l->depth; i++)
-            for (long j = 0; j < l->oc; j++)
-                l->t[(j * l->kh + i / piece) * l->seg + i % piece] = from[i * l->oc + j];
+        for (long j = 0; j < l->oc; j++)
+            for (long i = 0; i < l->depth; i++)
+                l->t[(j * l->kh + i / piece) * l->seg + i % piece] = l->w[i * l->wide + j];
     }
 }
 
@@ -173,9 +193,70 @@ INLINE void NAME(add_alone)(Net *n, int first, int end, long r) {
         if (!l->g || l->factor[r] == 0) continue;
         const float f = l->factor[r];
         const long skipped = l->few ? l->depth * l->wide : 0;
-        if (l->few) add_scaled(l->s_few, l->e_few, l->g_few, f, (int)(l->oc * l->long_));
+        if (l->few) {
+            const size_t turned = (size_t)(l->oc * l->long_);
+            if (!l->any_few && l->s_few) memset(l->s_few, 0, turned * sizeof(float));
+            if (!l->any_few && l->e_few) memset(l->e_few, 0, turned * sizeof(double));
+            l->any_few = 1;
+            add_scaled(l->s_few, l->e_few, l->g_few, f, (int)turned);
+        }
         add_scaled(l->s + skipped, l->e ? l->e + skipped : NULL, NAME(gradient_of)(l, r) + skipped, f,
                    (int)(l->rows * l->wide - skipped));
+    }
+}
+
+/* The vector rounded to whole numbers of 32 bits. */
+INLINE ints NAME(whole)(vec v) {
+#if defined(CHOICE) && LANES == 16
+    return (ints)_mm512_cvtps_epi32((__m512)v);
+#elif defined(CHOICE) && LANES == 8
+    return (ints)_mm256_cvtps_epi32((__m256)v);
+#elif defined(CHOICE)
+    return (ints)_mm_cvtps_epi32((__m128)v);
+#else
+    ints found;
+    for (int i = 0; i < LANES; i++) found[i] = (int32_t)lrintf(v[i]);
+    return found;
+#endif
+}
+
+/* e (a row of `nv` vectors) += the listed rows of d, each times its value and rounded to whole numbers. */
+INLINE void NAME(add_whole)(const int32_t *which, const float *value, long count, const float *d, long ld, double *e,
+                            const int nv) {
+    ints acc[4];
+    FULLY for (int v = 0; v < nv; v++) acc[v] = (ints){0};
+    for (long k = 0; k < count; k++) {
+        const float *row = d + which[k] * ld, s = value[k];
+        FULLY for (int v = 0; v < nv; v++) acc[v] += NAME(whole)(load(row + v * LANES) * s);
+    }
+    FULLY for (int v = 0; v < nv; v++) {
+        int32_t part[LANES];
+        memcpy(part, acc + v, sizeof part);
+        for (int i = 0; i < LANES; i++) e[v * LANES + i] += (double)part[i];
+    }
+}
+
+/* A dense layer's exact sum over a group whose shares add up within 32 bits: a row of the table at a time, in whole
+ * numbers that stay in registers. */
+PART void NAME(add_dense_whole)(const Layer *l, long count) {
+    float inputs[16][MLP_GROUP];
+    for (long first = 0; first < l->in; first += 16) {
+        const long some = l->in - first < 16 ? l->in - first : 16;
+        for (long r = 0; r < count; r++)
+            for (long i = 0; i < some; i++) inputs[i][r] = l->x[r * l->into + first + i];
+        for (long i = 0; i < some; i++) {
+            int32_t which[MLP_GROUP];
+            float value[MLP_GROUP];
+            long found = 0, j = 0;
+            for (long r = 0; r < count; r++) {
+                which[found] = (int32_t)r, value[found] = inputs[i][r];
+                found += inputs[i][r] != 0;
+            }
+            double *e = l->e + (first + i) * l->wide;
+            for (; j + 4 * LANES <= l->wide; j += 4 * LANES)
+                NAME(add_whole)(which, value, found, l->d + j, l->wide, e + j, 4);
+            for (; j < l->wide; j += LANES) NAME(add_whole)(which, value, found, l->d + j, l->wide, e + j, 1);
+        }
     }
 }
 
@@ -195,6 +276,10 @@ INLINE void NAME(add_group)(Net *n, long count) {
                 add_scaled(l->s + l->in * l->wide, l->e ? l->e + l->in * l->wide : NULL, d, 1, (int)l->wide);
         }
         if (l->s) multiply(l->x, 1, l->into, l->d, l->wide, l->s, l->wide, l->in, l->wide, count);
+        if (l->e && n->small) {
+            NAME(add_dense_whole)(l, count);
+            continue;
+        }
         for (long i = 0; l->e && i < l->in; i++) /* a row of the sum at a time: whole numbers add in any order */
             for (long r = 0; r < count; r++)
                 if (l->x[r * l->into + i] != 0)
@@ -231,9 +316,10 @@ PART void NAME(backward_net)(Net *n, const float *masks, long count, double unit
 /* Sum of clipped gradients over the records at index[0..count), into `sum`, or into `exact` in units of 1 / unit with
  * every record's coordinates rounded to whole numbers; norms of gradients into `norms` where that is not null. Targets
  * are labels, or numbers for the squared error. */
-static void NAME(net_sum)(Net *n, const float *p, const float *masks, const float *x, const void *y, const int64_t *index,
-                          int64_t count, double unit, float *sum, double *exact, double *norms) {
-    NAME(prepare_net)(n, p, 1);
+static void NAME(net_sum)(Net *n, const float *p, const int32_t *order, const float *masks, const float *x, const void *y,
+                          const int64_t *index, int64_t count, double unit, float *sum, double *exact, double *norms) {
+    NAME(prepare_net)(n, p, order, 1);
+    n->small = n->rule.top * unit * (n->group + 1) < 0x1p30; /* sums of a group's shares, in lattice steps */
     for (int64_t first = 0; first < count; first += n->group) {
         const long some = count - first < n->group ? (long)(count - first) : n->group;
         for (long r = 0; r < some; r++) {
@@ -249,21 +335,19 @@ static void NAME(net_sum)(Net *n, const float *p, const float *masks, const floa
     }
     for (int k = 0; k < n->layers; k++) {
         const Layer *l = n->layer + k;
-        for (long j = 0; l->g_few && j < l->oc; j++)
+        for (long j = 0; l->any_few && j < l->oc; j++)
             for (long i = 0; i < l->depth; i++) {
                 if (exact) l->e[i * l->wide + j] += l->e_few[j * l->long_ + i];
                 else l->s[i * l->wide + j] += l->s_few[j * l->long_ + i];
             }
-        for (long i = 0; i < l->rows; i++)
-            if (exact) memcpy(exact + l->weights + i * l->cols, l->e + i * l->wide, (size_t)l->cols * sizeof(double));
-            else memcpy(sum + l->weights + i * l->cols, l->s + i * l->wide, (size_t)l->cols * sizeof(float));
+        if (l->rows) NAME(give_sums)(l, order, sum, exact);
     }
 }
 
 /* Outputs; the bits of each are a function of its record alone. */
-static void NAME(net_forward)(Net *n, const float *p, const float *x, int64_t count, float *out) {
+static void NAME(net_forward)(Net *n, const float *p, const int32_t *order, const float *x, int64_t count, float *out) {
     const Layer *last = n->layer + n->layers - 1;
-    NAME(prepare_net)(n, p, 0);
+    NAME(prepare_net)(n, p, order, 0);
     for (int64_t first = 0; first < count; first += n->group) {
         const long some = count - first < n->group ? (long)(count - first) : n->group;
         for (long r = 0; r < some; r++)

@@ -148,6 +148,8 @@ def _numpy(model: Any, need: _Need) -> Engine:
 
 
 def _torch(model: Any, need: _Need) -> Engine:
+    if isinstance(model, Regression):
+        raise InvalidInput("The torch engine trains modules of your own; a Regression is trained by engine='numpy'.")
     _need_torch(model)
     from dptune.training.torch_engine import TorchEngine  # noqa: PLC0415 - optional dependency
     from dptune.training.torch_models import build  # noqa: PLC0415 - the same

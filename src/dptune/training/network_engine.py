@@ -36,6 +36,7 @@ _CHECKED, _CHECKED_IMAGES = 97, 33  # one more record than the largest group tha
 _PART = (
     128  # records that one thread takes at a time; fixed, so that a sum does not depend on how many threads there are
 )
+_SEEN = 4096  # parameters that masks follow from, at least
 _SIZES = frozenset({1, 2, 4, 5, 10, 11, 14, 16, 29, 31, 32, 95, 96})  # one less than sizes of a group
 _STEADY: dict[tuple[bytes, bytes], bool] = {}  # what was found out in this process, for every network
 
@@ -130,7 +131,9 @@ class NetworkEngine:
     def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
         for flat, batch, clip, total in zip(parameters, batches, clips.tolist(), out, strict=True):
-            total[:] = self.formula_sum(flat, batch, Formula(clip, 0.0, clip), 0.0)[0]
+            found, _ = self.formula_sum(flat, batch, Formula(clip, 0.0, clip), 0.0, total)
+            if found is not total:
+                total[:] = found
 
     def lattice_sums(
         self, parameters: Floats, batches: Sequence[Indices], clips: Floats, lattices: Sequence[float], out: Floats
@@ -145,25 +148,28 @@ class NetworkEngine:
             if lattice == 0.0:
                 self.clipped_sums(parameters[one], [batch], clips[one], out[one])
                 continue
-            add = functools.partial(self._steps, parameters[row], float(clips[row]), lattice)
-            out[row] = total_steps(batch, add) * lattice
+            add = functools.partial(self._steps, parameters[row], float(clips[row]), lattice, out[row])
+            np.multiply(total_steps(batch, add), lattice, out=out[row])
         return True
 
-    def _steps(self, flat: Floats, clip: float, lattice: float, batch: Indices) -> Array:
-        """The sum of the shares of these records in lattice steps."""
-        return self.formula_sum(flat, batch, Formula(clip, 0.0, clip), 1.0 / lattice)[0]
+    def _steps(self, flat: Floats, clip: float, lattice: float, room: Floats, batch: Indices) -> Array:
+        """The sum of the shares of these records in lattice steps; it may be in ``room``."""
+        return self.formula_sum(flat, batch, Formula(clip, 0.0, clip), 1.0 / lattice, room)[0]
 
-    def formula_sum(self, flat: Floats, batch: Indices, formula: Formula, unit: float) -> tuple[Floats, Array]:
+    def formula_sum(
+        self, flat: Floats, batch: Indices, formula: Formula, unit: float, room: Floats | None = None
+    ) -> tuple[Floats, Array]:
         """The sum over a batch of gradients times the formula's factors, and the norm of every gradient.
 
         With a ``unit`` every share is rounded to multiples of ``1 / unit`` and the sum, exact, counts them. Where last
         bits count (exact sums, numbers, rules that lengthen gradients) and a build of the kernel rounds a record
-        differently in different places of a group, records are computed one at a time.
+        differently in different places of a group, records are computed one at a time. The sum is written to ``room``
+        if that is given and of its type.
         """
         used, numbers = self._bound, self._y.dtype == np.float64
         plain = unit == 0.0 and not numbers and formula.top == formula.floor and not formula.by_layer
         if plain or used.steady:
-            return used.sums(flat, self._x, self._y, batch, formula, unit)
+            return used.sums(flat, self._x, self._y, batch, formula, unit, room)
         total = np.zeros(self.dimension)
         norms = np.zeros(len(batch))
         for place in range(len(batch)):
@@ -214,7 +220,8 @@ class _Pass:
 
     def __init__(self, made: Program, shape: Shape = (), *, threads: int = 1) -> None:
         self.program, self.shape = made, shape
-        self._back = np.argsort(made.order)
+        self._order = made.order.astype(np.int32)
+        self._single = np.empty(len(made.order), np.float32)
         self._rooms: dict[bool, queue.SimpleQueue[Any]] = {False: queue.SimpleQueue(), True: queue.SimpleQueue()}
         self._pool = None if threads == 1 else ThreadPoolExecutor(threads)
 
@@ -249,7 +256,14 @@ class _Pass:
         return bool(np.array_equal(outputs, alone))
 
     def sums(
-        self, flat: Floats, x: Floats, y: AnyArray, batch: Indices, formula: Formula, unit: float
+        self,
+        flat: Floats,
+        x: Floats,
+        y: AnyArray,
+        batch: Indices,
+        formula: Formula,
+        unit: float,
+        room: Floats | None = None,
     ) -> tuple[Any, Array]:
         """The clipped sum over a batch, in torch's order, and the norm of every gradient.
 
@@ -257,40 +271,53 @@ class _Pass:
         a squared error.
         """
         places = np.ascontiguousarray(batch, dtype=np.int64)
-        add = functools.partial(self._part, self._inner(flat), self._masks(flat), x, y, formula, unit)
-        parts = [places[first : first + _PART] for first in range(0, len(places), _PART)] or [places]
-        several: Iterable[Any] = (
-            map(add, parts) if self._pool is None or len(parts) == 1 else self._pool.map(add, parts)
-        )
+        add = functools.partial(self._part, self._parameters(flat), self._masks(flat), x, y, formula, unit)
+        if len(places) <= _PART:
+            return add(places, room)
+        parts = [places[first : first + _PART] for first in range(0, len(places), _PART)]
+        several: Iterable[Any] = map(add, parts) if self._pool is None else self._pool.map(add, parts)
         total: Any = None
         lengths = []
         for part, norms in several:  # in this order, whichever was ready first
             total = part if total is None else np.add(total, part, out=total)
             lengths.append(norms)
-        return total[self._back], np.concatenate(lengths)
+        return total, np.concatenate(lengths)
 
     def _part(
-        self, inner: Floats, masks: Floats, x: Floats, y: AnyArray, formula: Formula, unit: float, places: Indices
+        self,
+        parameters: Floats,
+        masks: Floats,
+        x: Floats,
+        y: AnyArray,
+        formula: Formula,
+        unit: float,
+        places: Indices,
+        out: Floats | None = None,
     ) -> tuple[Any, Array]:
-        """The sum over some records, in the kernel's order, and their norms; threads may call it at once."""
+        """The sum over some records and their norms; threads may call it at once."""
         made, exact, squared = self.program, unit != 0.0, y.dtype == np.float64
-        out, norms = np.empty(len(made.order), np.float64 if exact else np.float32), np.empty(len(places))
+        kind, norms = np.float64 if exact else np.float32, np.empty(len(places))
+        if out is None or out.dtype != kind or not out.flags.c_contiguous:
+            out = np.empty(len(made.order), kind)
         room, rule = self._room(exact), (formula.top, formula.stability, formula.floor, formula.by_layer)
-        kernel.net_sum(
-            made.fields, made.constants, inner, masks, x, y, places, rule, unit, squared, room, out, norms
-        )  # fmt: skip
+        given = (made.fields, made.constants, self._order, parameters, masks, x, y, places)
+        kernel.net_sum(*given, rule, unit, squared, room, out, norms)
         self._rooms[exact].put(room)
         return out, norms
 
     def outputs(self, flat: Floats, rows: Floats, out: Floats) -> None:
         """The network's outputs for every row; nothing is dropped."""
         made, room = self.program, self._room(False)
-        kernel.net_forward(made.fields, made.constants, self._inner(flat), rows, room, out)
+        kernel.net_forward(made.fields, made.constants, self._order, self._parameters(flat), rows, room, out)
         self._rooms[False].put(room)
 
-    def _inner(self, flat: Floats) -> Floats:
+    def _parameters(self, flat: Floats) -> Floats:
+        """Parameters in single precision; they may be in room that the next call uses again."""
+        if flat.dtype == np.float32 and flat.flags.c_contiguous:
+            return flat
         with np.errstate(all="ignore"):  # parameters of a diverging run
-            return np.asarray(flat, np.float32)[self.program.order]
+            np.copyto(self._single, flat, casting="same_kind")
+        return self._single
 
     def _room(self, exact: bool) -> Any:
         """Memory to work in: one that nobody uses now, or a new one."""
@@ -304,7 +331,8 @@ class _Pass:
         masks = np.empty(self.program.mask_values, np.float32)
         if not len(masks):
             return masks
-        digest = hashlib.blake2b(np.ascontiguousarray(flat).tobytes()).digest()
+        some = np.ascontiguousarray(flat[:: max(1, len(flat) // _SEEN)])  # there is noise on every parameter
+        digest = hashlib.blake2b(some.tobytes()).digest()
         rng = np.random.default_rng(int.from_bytes(digest[:16], "little"))
         for mask in self.program.masks:
             drawn = rng.random((1 if mask.whole else mask.places, mask.channels)) >= mask.rate

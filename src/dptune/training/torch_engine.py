@@ -327,7 +327,7 @@ class TorchEngine:
         with kept():
             start = Globals.seeded(self._seed())
             room = x.new_empty((1, *x.shape[1:]))  # some libraries round by where an array lies
-            for one, label in single_records(x, y):
+            for one, label in single_records(x, y) if len(x) else ():  # torch splits nothing into one part
                 self._restore()
                 start.restore()
                 room.copy_(one)
