@@ -42,6 +42,8 @@ from dptune.training.fused_engine import FusedEngine
 from dptune.training.models import Mlp, dp_hypo_cnn, softmax
 from dptune.training.noise import SecureNoise
 from dptune.randomness import Randomness
+from dptune.regression import RegressionDataset
+from dptune.training._formula import Formula
 from dptune.training.network_engine import NetworkEngine
 from dptune.training import _network as described
 from dptune.training.numpy_engine import NumpyEngine
@@ -108,12 +110,20 @@ for instructions in kernel.instructions():
         data = Dataset(chance.normal(size=(37, features)), chance.integers(0, 3, 37), 3)
         sums(engine, data)
         exact = np.zeros((1, engine.dimension))
-        engine.lattice_sums(engine.start(None)[None], [np.arange(37)], np.ones(1), [2.0**-20], exact)
+        for lattice in (2.0**-20, 2.0**-40):  # sums of 32 bits, and of 52
+            engine.lattice_sums(engine.start(None)[None], [np.arange(37)], np.ones(1), [lattice], exact)
+        for by_layer in (False, True):
+            engine.formula_sum(engine.start(None), np.arange(37), Formula(0.5, 0.1, 0.3, by_layer), 2.0**20)
+        last = (*first, *layers[:-1], described.Dense(layers[-1].inputs, 1))
+        engine = NetworkEngine(last, Drawn(last, (features,)), (features,))
+        sums(engine, RegressionDataset(data.x, chance.random(37), target_range=(0, 1)))
     for size in (1, 7, 16, 31, 1000, 4099):
         total, key = np.zeros(size, np.float32), bytes(range(32))
         kernel.normals(key, 3, total)
         kernel.add_normals(key, 3, 1.5, 1.0, total)
         kernel.descend(total.copy(), total, 0.5)
+        for scale in (1.0, 1e-9):
+            kernel.add_secure(chance.bytes(16 * ((size + 1) // 2)), 3e5, 1 / scale, scale, chance.normal(size=size))
     kernel.words(bytes(32), 1, 2)
 for rows, columns in ((1, 1), (3, 5), (9, 2), (40, 40)):
     for step, planes in ((_programme.upper, 9), (_programme.lower, 2)):
@@ -204,6 +214,8 @@ def test_a_step_too_far_is_found(surroundings: dict[str, str], tmp_path: Path, b
     "path",
     [
         "training/test_fused_engine.py",
+        "training/test_network_numbers.py",
+        "training/test_network_rules.py",
         "training/test_numpy_engine.py",
         "training/test_noise.py",
         "training/test_fixed_point.py",

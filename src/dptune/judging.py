@@ -227,7 +227,7 @@ def _values(model: Any, data: Any, score: Score | None, ends: tuple[float, float
     if isinstance(model, Judges) and callable(model.correct) and (score is None or not isinstance(model, Predicts)):
         return np.asarray(model.correct(data))
     x, y = (data[0], data[-1]) if isinstance(data, tuple) else (data.x, data.y)
-    found, targets = np.asarray(_predicted(model, x)), _column(y)
+    found, targets = np.asarray(_predicted(model, x, numbers=ends is not None)), _column(y)
     if found.size != size(data) or targets.size != size(data):
         return np.empty(0)  # a comparison would spread one answer over several records
     return (score or natural_score(data)).values(found.reshape(-1), targets.reshape(-1), ends)
@@ -255,11 +255,12 @@ def _ranks(model: Any, data: Any) -> AnyArray:
     return found[:, 1] - found[:, 0]
 
 
-def _predicted(model: Any, x: Any) -> Any:
-    """The model's answers for the rows of ``x``."""
+def _predicted(model: Any, x: Any, *, numbers: bool) -> Any:
+    """The model's answers for the rows of ``x``: of modules the only output, where targets are numbers."""
     if isinstance(model, Predicts) and callable(model.predict):
         return model.predict(x)
-    return _module_outputs(model, x).argmax(dim=1)
+    outputs = _module_outputs(model, x)
+    return outputs if numbers else outputs.argmax(dim=1)
 
 
 def _module_outputs(model: Any, x: Any) -> Any:

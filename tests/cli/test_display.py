@@ -32,6 +32,7 @@ def test_a_sealed_run_shows_time_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_rehearsal_may_show_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "rehearsal: 3 of 7 trials" in _shown(monkeypatch, Beat(65.0, 3, 7))
+    assert "3 of 7 trials so far, step 17 of 200" in _shown(monkeypatch, Beat(65.0, 3, 7, (17, 200)))
 
 
 def test_nothing_is_shown_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:

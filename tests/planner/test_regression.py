@@ -191,12 +191,28 @@ seed = 1
     assert main(["tune", str(job), "--shares", "a,b", "--out", str(tmp_path / "other")]) == 2
 
 
-def test_a_torch_model_is_refused_for_numbers_and_a_regression_is_taken() -> None:
+def test_a_model_that_does_not_predict_numbers_is_refused() -> None:
     told: dict[str, Any] = {"target_range": (0, 3), "records": 200, "dataset": "d", "epsilon": 3, "delta": 1e-4}
     data = (np.zeros((9, 3)), np.zeros(9))
-    with pytest.raises(InvalidInput, match=r"^A torch 'model' is trained on classes.*model=Regression\(3, \(16,\)"):
+    with pytest.raises(InvalidInput, match=r"^The model fails with .*or a torch module; got NoneType"):
         tune(data, model=lambda params: None, **told)
-    with pytest.raises(InvalidInput, match=r"^A Mlp is trained on classes"):
+    with pytest.raises(InvalidInput, match=r"^A Mlp is trained on classes.*model=Regression\(3, \(16,\)"):
         tune(data, model=Mlp(3, 2), **told)
     with pytest.raises(InvalidInput, match=r"The model predicts in \(0.0, 2.0\) but targets are declared in"):
         tune(data, model=Regression(3, (8,), target_range=(0, 2)), **told)
+
+
+def test_a_users_module_predicts_numbers_end_to_end(tmp_path: Path) -> None:
+    nn = pytest.importorskip("torch").nn
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 3)).astype(np.float32)
+    y = np.clip(1.5 + x[:, 0], 0.0, 3.0)
+    release = tune(
+        (x, y), model=lambda params: nn.Sequential(nn.Linear(3, 1)), data_is="public", target_range=(0, 3), records=200,
+        epsilon=8, delta=1e-4, seed=1, out=tmp_path / "run",
+    )  # fmt: skip
+    found = release.model.predict(x)
+    assert found.shape == (200,)
+    assert (found >= 0.0).all()
+    assert (found <= 3.0).all()
+    assert "absolute error" in release.statement

@@ -66,7 +66,7 @@ def _flat_layer(draw: Any, width: int) -> nn.Module:
 
 
 @st.composite
-def networks(draw: Any) -> tuple[nn.Sequential, int]:
+def networks(draw: Any, outputs: int = CLASSES) -> tuple[nn.Sequential, int]:
     """A network whose parameters are all drawn, and the number of features that it takes."""
     torch.manual_seed(draw(st.integers(0, 2**31)))
     layers: list[nn.Module] = []
@@ -90,7 +90,7 @@ def networks(draw: Any) -> tuple[nn.Sequential, int]:
         layer = _flat_layer(draw, values.shape[1])
         values = layer(values)
         layers.append(layer)
-    made = nn.Sequential(nn.Sequential(*layers), nn.Linear(values.shape[1], CLASSES))
+    made = nn.Sequential(nn.Sequential(*layers), nn.Linear(values.shape[1], outputs))
     with torch.no_grad():
         for p in made.parameters():
             p.add_(0.1 * torch.randn_like(p))

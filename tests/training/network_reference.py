@@ -17,13 +17,19 @@ from dptune.training._network import Convolution, Dense, Drop, Layer, Normal, Po
 Back = Callable[[Any], tuple[Any, list[Any]]]  # derivatives by outputs to those by inputs, and gradients
 
 
-def gradient(layers: tuple[Layer, ...], shape: tuple[int, ...], flat: Any, x: Any, label: int, masks: Any = ()) -> Any:
-    """One record's gradient of the cross-entropy; ``masks`` are those of dropout, one for each of its layers."""
+def gradient(layers: tuple[Layer, ...], shape: tuple[int, ...], flat: Any, x: Any, label: Any, masks: Any = ()) -> Any:
+    """One record's gradient of the cross-entropy; ``masks`` are those of dropout, one for each of its layers.
+
+    A label that is a fraction is a number to predict, and the loss half the squared error, straight beyond 1.
+    """
     values, tape = _forward(layers, shape, flat, x, iter(masks))
-    d = np.exp(values.reshape(-1) - values.max())
-    d /= d.sum()
-    d[label] -= 1.0
-    d = d.reshape(values.shape)
+    if isinstance(label, float):
+        d = np.clip(values - label, -1.0, 1.0)
+    else:
+        d = np.exp(values.reshape(-1) - values.max())
+        d /= d.sum()
+        d[label] -= 1.0
+        d = d.reshape(values.shape)
     found: list[Any] = []
     for back in reversed(tape):
         d, own = back(d)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -20,18 +19,30 @@ from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training import DpSgdTrainer, Settings, engines
 from dptune.training._compiled import kernel
+from dptune.training._formula import Formula
 from dptune.training._network import Dense, Pointwise, program
 from dptune.units import UnitDataset
 
 torch = pytest.importorskip("torch", reason="modules need torch")
 from tests.training.drawn_networks import CLASSES, networks  # noqa: E402 - as above
+from tests.training.some_networks import (  # noqa: E402 - as above
+    MAKERS,
+    drawn_records,
+    expected_gradients,
+    expected_size,
+    flat_net,
+    flat_of,
+    image_net,
+    pooled_net,
+    summed,
+)
 from torch import nn  # noqa: E402 - after the check that torch exists
 
-from dptune.training._recognise import ModuleSource, NotDescribed, describe, record_shape  # noqa: E402 - as above
+from dptune.training._recognise import NotDescribed, describe, record_shape  # noqa: E402 - as above
 from dptune.training.engines import engine_for  # noqa: E402 - as above
 from dptune.training.network_engine import FusedModuleEngine, NetworkEngine  # noqa: E402 - as above
 from dptune.training.torch_engine import TorchEngine  # noqa: E402 - as above
-from dptune.training.torch_models import TemperedSigmoid, build  # noqa: E402 - as above
+from dptune.training.torch_models import build  # noqa: E402 - as above
 
 pytestmark = pytest.mark.skipif(kernel is None, reason="the kernels are not compiled")
 DRAWN = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -42,106 +53,6 @@ def instructions(request: Any) -> Iterator[str]:
     kernel.instructions(request.param)
     yield request.param
     kernel.instructions(kernel.instructions()[-1])
-
-
-def flat_of(module: nn.Module) -> Any:
-    return np.concatenate([p.detach().numpy().reshape(-1) for p in module.parameters()])
-
-
-def drawn_records(features: int, count: int, classes: int = CLASSES) -> Dataset:
-    rng = np.random.default_rng(features)
-    return Dataset(rng.normal(size=(count, features)).astype(np.float32), rng.integers(0, classes, count), classes)
-
-
-def summed(engine: Any, data: Dataset, flat: Any, clip: float, count: int | None = None) -> Any:
-    out = np.full((1, len(flat)), np.nan, engine.dtype)
-    engine.bind(data)
-    batch = np.arange(len(data) if count is None else count)
-    engine.clipped_sums(flat[None].astype(engine.dtype), [batch], np.array([clip]), out)
-    return out[0].astype(np.float64)
-
-
-def expected_size(layers: Any, flat: Any, data: Dataset, clip: float) -> float:
-    """The sum of the norms of what is added up: what errors are compared with."""
-    each = (reference.gradient(layers, data.x.shape[1:], flat, x, int(y)) for x, y in zip(data.x, data.y, strict=True))
-    return float(sum(min(clip, float(np.linalg.norm(own))) for own in each))
-
-
-def image_net() -> nn.Sequential:
-    torch.manual_seed(1)
-    return nn.Sequential(
-        nn.Unflatten(1, (2, 9, 8)),
-        nn.Conv2d(2, 20, 3, padding=1),
-        nn.GroupNorm(4, 20),
-        nn.SiLU(),
-        nn.MaxPool2d(2, 2),
-        nn.Conv2d(20, 7, (2, 3), bias=False),
-        TemperedSigmoid(1.58, 2.0, 0.71),
-        nn.AvgPool2d(2, 1),
-        nn.Flatten(),
-        nn.Linear(14, 33),
-        nn.Tanh(),
-        nn.Linear(33, CLASSES),
-    )
-
-
-def flat_net() -> nn.Sequential:
-    torch.manual_seed(2)
-    return nn.Sequential(
-        nn.Linear(21, 65), nn.LayerNorm(65), nn.GELU(), nn.Linear(65, 17), nn.ELU(), nn.Linear(17, CLASSES)
-    )
-
-
-def pooled_net() -> nn.Sequential:
-    """Most derivatives of its convolutions are zero: they have a way of their own."""
-    torch.manual_seed(4)
-    return nn.Sequential(
-        nn.Unflatten(1, (3, 17, 13)),
-        nn.Conv2d(3, 18, 3, padding=(1, 0)),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(18, 33, (2, 3), padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(3),
-        nn.Flatten(),
-        nn.Linear(33 * 3, CLASSES),
-    )
-
-
-def tiled_net() -> nn.Sequential:
-    """Convolutions that are computed in tiles: odd and even sides, with and without margin and bias."""
-    torch.manual_seed(5)
-    return nn.Sequential(
-        nn.Unflatten(1, (2, 11, 9)),
-        nn.Conv2d(2, 16, 3, padding=1),
-        nn.Tanh(),
-        nn.Conv2d(16, 32, 3, padding=(0, 1), bias=False),
-        nn.GroupNorm(4, 32),
-        nn.ReLU(),
-        nn.Conv2d(32, 16, 3, padding=(2, 0)),
-        nn.SiLU(),
-        nn.Conv2d(16, 48, 3),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(48, CLASSES),
-    )
-
-
-def bare_net() -> nn.Sequential:
-    """Nothing has a bias; the first layer is a convolution with one place."""
-    torch.manual_seed(7)
-    return nn.Sequential(
-        nn.Unflatten(1, (1, 3, 3)),
-        nn.Conv2d(1, 8, 3, bias=False),
-        nn.Flatten(),
-        nn.Tanh(),
-        nn.Linear(8, 17, bias=False),
-        nn.ReLU(),
-        nn.Linear(17, CLASSES, bias=False),
-    )
-
-
-MAKERS = [image_net, flat_net, pooled_net, tiled_net, bare_net]
 
 
 @given(networks(), st.sampled_from([0.01, 1.0, 1e6]), st.integers(0, 2))
@@ -160,16 +71,6 @@ def test_drawn_networks_equal_double_precision(drawn: Any, clip: float, level: i
     assert np.linalg.norm(found - expected) <= 1e-6 * expected_size(layers, flat, data, clip)
     own = np.array([reference.outputs(layers, (features,), flat, x) for x in data.x])
     assert np.abs(scores - own).max() <= 1e-5 * (1.0 + np.abs(own).max())
-
-
-@functools.cache
-def expected_gradients(make: Any) -> Any:
-    """300 drawn records and the gradient of each, for a network of this file."""
-    module = make()
-    layers, flat = describe(module), flat_of(module)
-    data = drawn_records(record_shape(layers)[0], 300)  # type: ignore[index] # all say their shape
-    each = [reference.gradient(layers, data.x.shape[1:], flat, x, int(y)) for x, y in zip(data.x, data.y, strict=True)]
-    return data, np.array(each)
 
 
 @pytest.mark.parametrize("records_", [0, 1, 17, 61, 300])
@@ -279,6 +180,26 @@ def test_exact_sums(make: Any, instructions: str) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
+def test_small_and_large_whole_numbers_are_added_alike(make: Any, instructions: str) -> None:
+    """Sums that fit 32 bits are added in such; both ways round a record's share to the same whole numbers."""
+    module = make()
+    data, _ = expected_gradients(make)
+    engine: Any = engine_for(module, double=True, engine="network")
+    engine.bind(data)
+    flat, batch = flat_of(module), np.arange(61)
+    for unit in (2.0**10, 2.0**16):
+        small, norms = engine.formula_sum(flat, batch, Formula(64.0, 0.0, 64.0), unit)
+        large, _ = engine.formula_sum(flat, batch, Formula(2.0**40, 0.0, 2.0**40), unit)  # of which 61 may be too many
+        assert norms.max() < 64.0  # so that nothing is clipped
+        assert np.array_equal(small, np.rint(small))
+        assert np.array_equal(small, large)
+    for unit in (2.0**20, 2.0**24, 2.0**30):  # on both sides of the bound
+        whole, _ = engine.formula_sum(flat, batch, Formula(0.5, 0.0, 0.5), unit)
+        each = [engine.formula_sum(flat, batch[[k]], Formula(0.5, 0.0, 0.5), unit)[0] for k in range(61)]
+        assert np.array_equal(whole, np.sum(each, axis=0))
+
+
+@pytest.mark.parametrize("make", MAKERS)
 def test_one_record_moves_an_exact_sum_by_the_clip_norm(make: Any) -> None:
     module = make()
     features = record_shape(describe(module))[0]  # type: ignore[index] # all say their shape
@@ -302,44 +223,6 @@ def test_inputs_next_to_nothing_do_not_overflow_an_exact_sum(first: str) -> None
     without, having = (secure(engine, data.take(np.arange(count)), 0.1) for count in (11, 12))
     assert np.isfinite(having).all()
     assert np.linalg.norm(having - without) <= 0.1
-
-
-def by_rule(each: Any, sizes: list[int], clip: float, rule: str) -> Any:
-    """The clipped sum by a rule, from gradients and the number of every layer's parameters."""
-    norms = np.linalg.norm(each, axis=1, keepdims=True)
-    if rule == "automatic":
-        return (each * clip / (norms + 0.01)).sum(0)
-    parts = np.split(each, np.cumsum(sizes)[:-1], axis=1)
-    most = clip / np.sqrt(len(sizes))
-    lengths = [np.linalg.norm(part, axis=1, keepdims=True) for part in parts]
-    return np.concatenate(
-        [(p * np.minimum(1.0, most / np.maximum(own, 1e-30))).sum(0) for p, own in zip(parts, lengths, strict=True)]
-    )
-
-
-@pytest.mark.parametrize("rule", ["automatic", "per layer"])
-@pytest.mark.parametrize("make", MAKERS)
-def test_other_rules_of_clipping(make: Any, rule: str) -> None:
-    module = make()
-    layers, flat = describe(module), flat_of(module)
-    data, each = expected_gradients(make)
-    data, each = data.take(np.arange(40)), each[:40]
-    sizes = [sum(p.numel() for p in m.parameters()) for m in module if list(m.parameters())]
-    for clip, double in ((0.05, False), (0.2, True)):
-        engine = NetworkEngine(
-            layers, ModuleSource(module, fresh=False), record_shape(layers), double=double, clipping=rule
-        )
-        expected = by_rule(each, sizes, clip, rule)
-        found = summed(engine, data, flat, clip)
-        assert np.linalg.norm(found - expected) <= 1e-6 * 40 * clip
-        check(
-            functools.partial(lambda made: made, engine),
-            records(data.x.shape[1], CLASSES),
-            secure if double else fast,
-            [clip],
-        )
-    with pytest.raises(InvalidInput, match="no clipping called 'none'"):
-        NetworkEngine(layers, ModuleSource(module, fresh=False), record_shape(layers), clipping="none")
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -412,14 +295,31 @@ def test_the_kernel_refuses_what_is_not_a_network() -> None:
             kernel.net_room(fields, made.constants, False)
     room = np.zeros(kernel.net_room(made.fields, made.constants, False), np.uint8)
     x, y = np.zeros((2, 4), np.float32), np.array([0, 5])
-    good = (made.fields, made.constants, np.zeros(23, np.float32), np.zeros(0, np.float32), x)
-    out = np.zeros(23, np.float32)
+    order = made.order.astype(np.int32)
+    good = (made.fields, made.constants, order, np.zeros(23, np.float32), np.zeros(0, np.float32), x)
+    out, norms, rule = np.zeros(23, np.float32), np.zeros(2), (1.0, 0.0, 1.0, False)
     with pytest.raises(IndexError):
-        kernel.net_sum(*good, y, np.array([0, 1]), 1.0, 0.0, room, out)
+        kernel.net_sum(*good, y, np.array([0, 1]), rule, 0.0, False, room, out, norms)
+    for place in (23, -1, 2**31 - 1):
+        bad_order = order.copy()
+        bad_order[7] = place
+        with pytest.raises(IndexError, match="parameter"):
+            kernel.net_sum(*good[:2], bad_order, *good[3:], y, np.array([0]), rule, 0.0, False, room, out, norms)
+        with pytest.raises(IndexError, match="parameter"):
+            kernel.net_forward(*good[:2], bad_order, good[3], x, room, np.zeros((2, 2), np.float32))
+    with pytest.raises(ValueError, match="order"):
+        kernel.net_sum(*good[:2], order[:9], *good[3:], y, np.array([0]), rule, 0.0, False, room, out, norms)
     with pytest.raises(ValueError, match="room"):
-        kernel.net_sum(*good, y, np.array([0]), 1.0, 0.0, room[:100], out)
+        kernel.net_sum(*good, y, np.array([0]), rule, 0.0, False, room[:100], out, norms)
+    with pytest.raises(ValueError, match="norms"):
+        kernel.net_sum(*good, y, np.array([0, 0]), rule, 0.0, False, room, out, norms[:1])
+    for bad in [(np.nan, 0.0, 1.0, False), (np.inf, 0.0, 1.0, False), (1.0, -1.0, 1.0, False), (1.0, 0.0, 0.0, False)]:
+        with pytest.raises(ValueError, match="rule of clipping"):
+            kernel.net_sum(*good, y, np.array([0]), bad, 0.0, False, room, out, norms)
+    with pytest.raises(ValueError, match="several outputs"):
+        kernel.net_sum(*good, np.zeros(2), np.array([0]), rule, 0.0, True, room, out, norms)
     with pytest.raises(ValueError, match="sum"):
-        kernel.net_sum(*good, y, np.array([0]), 1.0, 1.0, room, out)
+        kernel.net_sum(*good, y, np.array([0]), rule, 1.0, False, room, out, norms)
 
 
 class Doubled(nn.Linear):

@@ -6,7 +6,7 @@ the keys are fixed, so they either pass always or never.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -202,3 +202,48 @@ def test_every_instruction_set_draws_the_same_noise(instruction_set: str) -> Non
     assert found[best][0] == found[instruction_set][0]
     for one, other in zip(found[best][1:], found[instruction_set][1:], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-6)
+
+
+@pytest.fixture(params=() if kernel is None else kernel.instructions())
+def instructions(request: pytest.FixtureRequest) -> Iterator[str]:
+    kernel.instructions(request.param)
+    yield request.param
+    kernel.instructions(kernel.instructions()[-1])
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3, 7, 16, 17, 31, 4099])
+def test_compiled_secure_noise_is_numpys(dimension: int, instructions: str) -> None:
+    key, sums = Randomness.rehearsal(dimension), 7.0 * np.random.default_rng(0).normal(size=dimension)
+    found = []
+    for compiled in (True, False):
+        total = sums.copy()
+        SecureNoise(key, dimension, compiled=compiled).add(total, 1.3, 5, 0.5)
+        found.append(total)
+    assert np.array_equal(*found)
+    assert not np.array_equal(found[0], 0.5 * sums)
+
+
+def test_compiled_secure_noise_has_the_bits_of_double_precision(instructions: str) -> None:
+    """Uniforms at both ends, at powers of two and at quarters of a turn, to 2^-44 of the deviation."""
+    ends = [0, 1, 2**11 - 1, 2**11, 2**52, 2**53, 2**61, 2**62, 3 * 2**61, 2**63, 3 * 2**62, 2**64 - 2**11, 2**64 - 1]
+    drawn = np.random.default_rng(0).integers(0, 2**64, 3000, dtype=np.uint64)
+    words = np.concatenate([np.array(ends, np.uint64), drawn])
+    radii, angles = (np.ascontiguousarray(one.reshape(-1)) for one in np.meshgrid(words[:200], words[:200]))
+    stream, total = np.concatenate([radii, angles]), np.zeros(2 * len(radii))
+    kernel.add_secure(stream, 2.0**44, 1.0, 1.0, total)
+    shift = np.uint64(11)
+    radius = np.sqrt(-2.0 * np.log(((radii >> shift).astype(np.float64) + 0.5) * 2.0**-53))
+    turn = (angles >> shift).astype(np.float64) * 2.0**-53
+    expected = np.concatenate([np.cos(2.0 * np.pi * turn) * radius, np.sin(2.0 * np.pi * turn) * radius])
+    assert np.abs(total * 2.0**-44 - expected).max() <= 1e-13
+    assert total.max() * 2.0**-44 == pytest.approx(np.sqrt(108.0 * np.log(2.0)))  # where the law is cut
+
+
+@pytest.mark.skipif(kernel is None, reason="the kernel was not compiled")
+def test_the_kernel_refuses_a_short_stream() -> None:
+    with pytest.raises(ValueError, match="stream"):
+        kernel.add_secure(bytes(31), 1.0, 1.0, 1.0, np.zeros(3))
+
+
+def test_secure_noise_has_a_name_of_its_own_where_it_is_compiled() -> None:
+    assert ("compiled" in generator_of(True)) == (kernel is not None)

@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained() -> None:
         (Mlp(4, 2), numbers, "targets of the data are real numbers"),
         (linear(4, (0, 1)), numbers, "declared in"),
         (linear(3, ENDS), numbers, "3 features"),
-        (lambda params: None, numbers, "Give a Regression of dptune.training"),
+        (lambda params: None, numbers, "a torch module; got NoneType"),
     ):
         with pytest.raises(InvalidInput, match=said):
             DpSgdTrainer(model, _settings()).check({}, data)

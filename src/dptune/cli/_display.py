@@ -65,9 +65,10 @@ def heartbeat(what: str) -> Iterator[Callable[[Beat], None] | None]:
                 status.stop()
                 bars.append(stack.enter_context(_bar(console)))
                 bars[0].add_task("")
+            steps = "" if beat.steps is None else f", step {beat.steps[0]} of {beat.steps[1]}"
             bars[0].update(
                 0,
-                description=f"{text}  rehearsal: {beat.done} of {beat.asked} trials so far",
+                description=f"{text}  rehearsal: {beat.done} of {beat.asked} trials so far{steps}",
                 completed=beat.done,
                 total=max(beat.asked, 1),
                 refresh=True,

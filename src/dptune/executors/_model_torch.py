@@ -19,7 +19,7 @@ from torch import nn
 
 from dptune._global_state import plain_torch
 from dptune.errors import InvalidInput
-from dptune.training.torch_models import TemperedSigmoid
+from dptune.training.torch_models import InRange, TemperedSigmoid, in_range
 
 __all__ = ["NotDescribed", "factory_name", "open_torch", "pack_torch"]
 
@@ -30,7 +30,7 @@ _SIMPLE = (
     nn.InstanceNorm2d, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d,
     nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, nn.Flatten, nn.Unflatten, nn.Dropout, nn.Dropout2d, nn.Identity,
     nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Softplus, nn.Sigmoid, nn.Tanh, nn.Softmax, nn.LogSoftmax,
-    TemperedSigmoid,
+    TemperedSigmoid, InRange,
 )  # fmt: skip
 _LAYERS: dict[str, type[nn.Module]] = {one.__name__: one for one in _SIMPLE}
 _LEFT_OUT = {"device", "dtype", "inplace", "_weight", "_freeze", "padding_idx", "max_norm", "sparse"}
@@ -63,8 +63,10 @@ def pack_torch(model: Any, factory: Callable[[dict[str, Any]], Any] | None, para
         name = None if factory is None else factory_name(factory)
         if name is None or factory is None:
             raise NotDescribed(f"{reason}, and its trainer names no factory that can be imported") from None
-        _check_same(module, _make(factory, dict(params)))
+        ends = _range_of(module)
+        _check_same(module, _within(_make(factory, dict(params)), ends))
         described = {"kind": "factory", "factory": name, "params": dict(params), "frozen": _frozen(module)}
+        described |= {} if ends is None else {"range": list(ends)}
     return _safetensors(module.state_dict(), described)
 
 
@@ -95,7 +97,7 @@ def open_torch(content: bytes, factory: Callable[[dict[str, Any]], Any] | None =
             "Import it yourself and give it: open_model(factory=...)."
         )
     else:
-        made = _make(factory, described["params"])
+        made = _within(_make(factory, described["params"]), described.get("range"))
     made.load_state_dict(state, strict=True, assign=True)
     frozen = set(described["frozen"])
     for name, values in made.named_parameters():
@@ -125,6 +127,16 @@ def _unwrapped(model: Any) -> nn.Module:
         raise NotDescribed(type(model).__name__)
     inner = dict(model.named_children()).get("_module")
     return _unwrapped(inner) if inner is not None and type(model).__module__.startswith("opacus.") else model
+
+
+def _range_of(module: nn.Module) -> tuple[float, float] | None:
+    """The range of the numbers that a trained module was put into, which its factory does not know of."""
+    last = module[-1] if type(module) is nn.Sequential and len(module) == 2 else None
+    return (last.low, last.high) if type(last) is InRange else None
+
+
+def _within(module: nn.Module, ends: Any) -> nn.Module:
+    return module if ends is None else in_range(module, (float(ends[0]), float(ends[1])))
 
 
 def _frozen(module: nn.Module) -> list[str]:

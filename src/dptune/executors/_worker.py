@@ -22,8 +22,10 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Protocol, TypeVar
 
+from dptune._progress import VARIABLE, written_to
 from dptune.errors import DptuneError
 from dptune.executors._messages import pack_ready, pack_result, unpack_tasks
 from dptune.executors._sharing import views
@@ -189,8 +191,17 @@ def serve(channel: Channel, captured: _Captured | None) -> None:
             tasks = unpack_tasks(channel.recv_bytes())
         except (EOFError, OSError):
             return
-        for result in _train(trainer, data, secret, tasks, pickles):
-            channel.send_bytes(pack_result(_with_output(result, captured)))
+        with _watched(tasks):
+            for result in _train(trainer, data, secret, tasks, pickles):
+                channel.send_bytes(pack_result(_with_output(result, captured)))
+
+
+def _watched(tasks: Sequence[Task]) -> contextlib.AbstractContextManager[None]:
+    """In a rehearsal, how far the training is; nothing in a sealed run, and on blank records."""
+    folder = os.environ.get(VARIABLE)
+    if folder is None or any(task.blank for task in tasks):
+        return contextlib.nullcontext()
+    return written_to(Path(folder) / str(tasks[0].index))
 
 
 def _reason(error: Exception) -> str:

@@ -43,6 +43,8 @@ class Work:
         secret: That of the run's randomness.
         vault: Where output and temporary files of workers on this machine go.
         pickle: Whether models that no safe file can hold may become pickles.
+        steps: The folder in which workers on this machine keep the step of their training; None, always so in a sealed
+            run: nowhere.
 
     Example:
         >>> from pathlib import Path
@@ -58,6 +60,7 @@ class Work:
     secret: bytes
     vault: Path
     pickle: bool = False
+    steps: Path | None = None
 
 
 @dataclass(frozen=True)

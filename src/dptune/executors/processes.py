@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import BinaryIO
 
+from dptune._progress import VARIABLE
 from dptune._threads import one_thread
 from dptune._validate import integer
 from dptune.errors import InvalidInput, Stopped
@@ -36,9 +37,14 @@ _STARTS = 5  # in a row without one that got ready: then there is no use in goin
 _READY = 600.0  # seconds that a worker may take to load trainer and data
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """A worker's environment: one thread, temporary files in ``folder``, modules where this process finds them."""
+def environment(folder: Path, steps: Path | None = None) -> dict[str, str]:
+    """A worker's environment: one thread, temporary files in ``folder``, modules where this process finds them.
+
+    ``steps`` is where the worker of a rehearsal keeps its step; it is in the environment of no other.
+    """
     given = {**os.environ, **one_thread(), "TMPDIR": str(folder), "PYTHONHASHSEED": "0"}
+    given.pop(VARIABLE, None)
+    given |= {} if steps is None else {VARIABLE: str(steps.absolute())}
     if given.get("PYTHONPATH"):  # it may be relative to the folder of this process, and workers live in another
         given["PYTHONPATH"] = os.pathsep.join(
             str(Path(one).absolute()) for one in given["PYTHONPATH"].split(os.pathsep)
@@ -155,7 +161,7 @@ class _Session:
 
     def _spawn(self, place: int) -> _Worker:
         output, folder = self.work.vault / "output", self.work.vault / "work"
-        for one in (output, folder):
+        for one in (output, folder, *([] if self.work.steps is None else [self.work.steps])):
             one.mkdir(mode=0o700, exist_ok=True)
         ours, theirs = socket.socketpair()
         with ours, theirs, _appended(output / f"worker-{place}.log") as log:
@@ -166,7 +172,7 @@ class _Session:
                 stderr=log,
                 pass_fds=[theirs.fileno(), *self.memory.descriptors],
                 cwd=folder,
-                env=environment(folder),
+                env=environment(folder, self.work.steps),
             )
             return _Worker(process, Connection(ours.detach()), _READY)
 

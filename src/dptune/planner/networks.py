@@ -15,6 +15,7 @@ from dptune.errors import InvalidInput
 from dptune.executors.models import pack_model
 from dptune.planner.defaults import default_trainer
 from dptune.planner.regression import default_regression
+from dptune.scores import AbsoluteError
 from dptune.spaces import Choice, Domain, Float, Space
 from dptune.trainer import Params
 from dptune.training import Cnn, DpSgdTrainer, Mlp, Regression
@@ -57,8 +58,8 @@ def regression_network(model: Model, features: int, ends: tuple[float, float], r
     """DP-SGD on a regression that the user describes, with the batches, steps and clip norm of the default one.
 
     Args:
-        model: A :class:`~dptune.training.Regression`. A function that makes torch modules is refused: those are
-            trained on classes.
+        model: A :class:`~dptune.training.Regression`, or a function of the parameters that makes a torch module with
+            one output, the number as a share of its range.
         features: How many values a record has.
         ends: The declared range of the target.
         records: About how many records there are, a public figure.
@@ -67,24 +68,23 @@ def regression_network(model: Model, features: int, ends: tuple[float, float], r
         The trainer; its noise is set by a plan.
 
     Raises:
-        InvalidInput: If ``model`` is anything else.
+        InvalidInput: If ``model`` is a description of a classifier.
 
     Example:
-        >>> from dptune.training import Regression
+        >>> from dptune.training import Regression, softmax
         >>> regression_network(Regression(3, (16,), target_range=(0, 50)), 3, (0.0, 50.0), 4000).settings.clip_norm
         0.1
-        >>> regression_network(lambda p: None, 3, (0.0, 50.0), 4000)
+        >>> regression_network(softmax(3, 2), 3, (0.0, 50.0), 4000)
         Traceback (most recent call last):
-        dptune.errors.InvalidInput: A torch 'model' is trained on classes, and these targets are numbers. Leave it ...
+        dptune.errors.InvalidInput: A Mlp is trained on classes, and these targets are numbers. Leave it out ...
     """
-    if not isinstance(model, Regression):
-        kind = type(model).__name__ if isinstance(model, Mlp | Cnn) else "torch 'model'"
+    if isinstance(model, Mlp | Cnn) and not isinstance(model, Regression):
         raise InvalidInput(
-            f"A {kind} is trained on classes, and these targets are numbers. Leave it out for a linear regression, or "
-            f"give a network: model=Regression({features}, (16,), target_range=({ends[0]:g}, {ends[1]:g})) of "
-            "dptune.training."
+            f"A {type(model).__name__} is trained on classes, and these targets are numbers. Leave it out for a linear "
+            f"regression, or give a network: model=Regression({features}, (16,), target_range=({ends[0]:g}, "
+            f"{ends[1]:g})) of dptune.training."
         )
-    return dataclasses.replace(default_regression(features, ends, records), model=model)
+    return dataclasses.replace(default_regression(features, ends, records), model=model, score=AbsoluteError())
 
 
 def network_space() -> Space:

@@ -16,6 +16,7 @@ from dptune._typing import Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.judging import is_module
 from dptune.training.trained_model import probabilities
+from dptune.training.trained_regression import coefficient_of_determination
 
 __all__ = ["TorchModel", "usable"]
 
@@ -46,18 +47,28 @@ class TorchModel:
         count = sum(values.numel() for values in self.module.parameters())
         return f"TorchModel({type(self.module).__name__}: {count} parameters)"
 
-    def predict(self, x: Any) -> Indices:
-        """The most likely class of every row."""
-        return np.asarray(np.argmax(self._outputs(x), axis=1))
+    @property
+    def _numbers(self) -> bool:
+        """Whether the module ends by putting numbers into their declared range."""
+        return type(list(self.module.modules())[-1]).__name__ == "InRange"
+
+    def predict(self, x: Any) -> Indices | Floats:
+        """The most likely class of every row, or the predicted number."""
+        outputs = self._outputs(x)
+        return outputs[:, 0] if self._numbers else np.asarray(np.argmax(outputs, axis=1))
 
     def predict_proba(self, x: Any) -> Floats:
         """The probability of every class, for every row: the softmax of the outputs, unless the module ends in one."""
+        if self._numbers:
+            raise InvalidInput("This model predicts numbers, so there are no probabilities of classes. Use predict(x).")
         outputs = self._outputs(x)
         parts = list(self.module.modules())
         return outputs if type(parts[-1]).__name__ == "Softmax" else probabilities(outputs)
 
     def score(self, x: Any, y: Any) -> float:
-        """The share of rows whose class is predicted. On private records, this is not covered by the statement."""
+        """The share of rows whose class is predicted, or R^2 of numbers. On private records, not in the statement."""
+        if self._numbers:
+            return coefficient_of_determination(self.predict(x), y)
         return float(np.mean(self.predict(x) == np.asarray(y)))
 
     def _outputs(self, x: Any) -> Floats:

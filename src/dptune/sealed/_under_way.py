@@ -76,14 +76,15 @@ class UnderWay:
         if (self.folder / "release").exists():  # cut off between the release and its note
             return self._close(load_release(self.folder))
         randomness = self.vault.randomness()
-        work = Work(self.trainer, self.data, randomness.secret(), self.vault.inside, self.terms.pickle)
+        steps = self._steps
+        work = Work(self.trainer, self.data, randomness.secret(), self.vault.inside, self.terms.pickle, steps)
         with self._workers(work) as session:
             self._try(session)
             signer = None if self.terms.ledger is None else signer_of(randomness, self.terms.run)
             receipt, budget, unit = self._charge(signer)
             with self._sealed():
                 kind = kinds(self.trainer, self._log)
-                loop = Loop(self.vault, session, self.beat, receipt is None, kind, self.terms.pickle)
+                loop = Loop(self.vault, session, self.beat, receipt is None, kind, self.terms.pickle, steps)
                 selection, replay = self._train(loop, randomness)
                 facts = self._facts(selection, receipt, budget, unit, replay)
                 built = self._build(facts, selection, loop, signer)
@@ -151,6 +152,11 @@ class UnderWay:
     def _unit(self) -> str:
         """What the ledger protects each of."""
         return RECORD if self.terms.units is None else self.terms.units.unit
+
+    @property
+    def _steps(self) -> Path | None:
+        """Where trainings say how far they are: in a watched rehearsal; a sealed run has no such place."""
+        return self.vault.inside / "steps" if self.terms.ledger is None and self.beat is not None else None
 
     @property
     def _log(self) -> Path:

@@ -22,7 +22,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from dptune._progress import read_steps
 from dptune.executors.base import Result, Session, Task
 from dptune.executors.models import kind_of
 from dptune.methods.trial import Outcome, Search, Selection, Trial
@@ -38,11 +40,13 @@ _HEARTBEAT = 0.5
 
 @dataclass(frozen=True)
 class Beat:
-    """A sign of life: elapsed seconds; counts of trials in a rehearsal only, where they are no secret."""
+    """A sign of life: elapsed seconds; counts of trials, and steps of those under way, in a rehearsal only, where they
+    are no secret."""
 
     elapsed: float
     done: int | None = None
     asked: int | None = None
+    steps: tuple[int, int] | None = None  # done, of so many
 
 
 @dataclass
@@ -55,6 +59,7 @@ class Loop:
     counts: bool = False
     kind: Kind | None = None  # which trials may be handed over together; None: each alone
     pickle: bool = False  # whether a worker may send one
+    steps: Path | None = None  # where workers of a rehearsal keep the step of their training
     workers: int = 1
     began: float = 0.0
     asked: int = 0
@@ -141,8 +146,11 @@ class Loop:
 
     def _tick(self) -> None:
         if self.beat is not None:
-            counts = (self.done, self.asked) if self.counts else (None, None)
-            self.beat(Beat(time.monotonic() - self.began, *counts))
+            elapsed = time.monotonic() - self.began
+            if not self.counts:
+                self.beat(Beat(elapsed))
+                return
+            self.beat(Beat(elapsed, self.done, self.asked, None if self.steps is None else read_steps(self.steps)))
 
     def wait_until(self, deadline: Deadline) -> None:
         """Do nothing, alive, until a public time."""

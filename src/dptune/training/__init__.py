@@ -5,7 +5,7 @@ Training knows nothing of ledgers or selection; a trainer declares its cost and 
 
 from dptune.trainer import Fitted, Trainer, fit_many, trainer
 from dptune.training.benchmark_data import Dataset, Split, load
-from dptune.training.clipping import Automatic, Flat, Quantile
+from dptune.training.clipping import Automatic, Flat, PerLayer, Quantile
 from dptune.training.dpsgd import Settings, descend
 from dptune.training.dpsgd_trainer import DpSgdTrainer
 from dptune.training.encoders import PublicEncoder
@@ -33,6 +33,7 @@ __all__ = [
     "Holdout",
     "Mlp",
     "Momentum",
+    "PerLayer",
     "PublicEncoder",
     "Quantile",
     "Regression",

@@ -9,9 +9,10 @@ import numpy as np
 
 from dptune._typing import Floats, Indices
 from dptune.randomness import Randomness
+from dptune.regression import range_of
 from dptune.training.benchmark_data import Dataset
 
-__all__ = ["CLIP_NORMS", "Engine", "ReleasesModules", "SumsOnLattice"]
+__all__ = ["CLIP_NORMS", "Engine", "ReleasesModules", "SumsOnLattice", "wrong_outputs"]
 
 # Clip norms for which no product of a secure sum overflows or vanishes (docs/theorems/exact_sums.md). Far below them
 # squares of what is clipped vanish in single precision, and one record moved a sum by up to 2.8 clip norms.
@@ -64,3 +65,11 @@ class ReleasesModules(Protocol):
 
     def release(self, parameters: Floats) -> Any:
         """A module with these parameters that has seen no record."""
+
+
+def wrong_outputs(outputs: object, data: Dataset) -> str:
+    """What is said of a module that gives these outputs where records need others."""
+    if range_of(data) is not None:
+        return f"The module gives {outputs} outputs for a number. Its last layer must return one, the predicted number."
+    needed = f"{data.classes} classes. Its last layer must return one score per class."
+    return f"The module gives {outputs} outputs for {needed}"

@@ -183,14 +183,15 @@ typedef struct {
     void (*add_normals)(const uint64_t *, uint64_t, float, float, float *, int64_t);
     void (*descend)(float *, const float *, float, int64_t);
     void (*fill_words)(const uint64_t *, uint64_t, uint64_t, uint32_t *);
-    void (*net_sum)(Net *, const float *, const float *, const float *, const int64_t *, const int64_t *, int64_t,
-                    double, double, float *, double *);
-    void (*net_forward)(Net *, const float *, const float *, int64_t, float *);
+    void (*net_sum)(Net *, const float *, const int32_t *, const float *, const float *, const void *, const int64_t *,
+                    int64_t, double, float *, double *, double *);
+    void (*net_forward)(Net *, const float *, const int32_t *, const float *, int64_t, float *);
+    void (*add_secure)(const uint64_t *, double *, int64_t, double, double, double);
 } Kernels;
 
 #define KERNELS(s)                                                                                      \
     {#s, cnn_sum_##s, cnn_forward_##s, mlp_sum_##s, mlp_forward_##s, fill_normals_##s, add_normals_##s, descend_##s, \
-     fill_words_##s, net_sum_##s, net_forward_##s}
+     fill_words_##s, net_sum_##s, net_forward_##s, add_secure_##s}
 /* From the plainest to the fastest; those up to `known` run on this machine. */
 static const Kernels kernels[] = {
     KERNELS(base),
@@ -528,6 +529,22 @@ done:
     return result;
 }
 
+static PyObject *py_add_secure(PyObject *self, PyObject *args) {
+    double scale, inverse, back;
+    Py_buffer stream = {0}, total = {0};
+    PyObject *result = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*dddw*", &stream, &scale, &inverse, &back, &total)) return NULL;
+    if (!expect(&stream, (total.len / 8 + 1) / 2 * 16, "stream")) goto done;
+    Py_BEGIN_ALLOW_THREADS
+    use.add_secure(stream.buf, total.buf, total.len / 8, scale, inverse, back);
+    Py_END_ALLOW_THREADS
+    result = Py_NewRef(Py_None);
+done:
+    PyBuffer_Release(&stream), PyBuffer_Release(&total);
+    return result;
+}
+
 static PyObject *py_words(PyObject *self, PyObject *args) {
     unsigned long long step, first;
     Py_buffer key = {0};
@@ -560,13 +577,16 @@ static PyMethodDef methods[] = {
     {"descend", py_descend, METH_VARARGS, "descend(parameters, gradient, rate): parameters -= rate * gradient"},
     {"instructions", py_instructions, METH_VARARGS,
      "instructions(name=None): the instruction sets of this machine, plainest first; with a name, use that one"},
+    {"add_secure", py_add_secure, METH_VARARGS,
+     "add_secure(stream, scale, inverse, back, total): total = (total * inverse + normals * scale, both rounded) * back"},
     {"words", py_words, METH_VARARGS, "words(key, step, first): 32 words of the generator, for known answers"},
     {"net_room", py_net_room, METH_VARARGS,
      "net_room(fields, constants, exact): bytes of room that net_sum and net_forward need"},
     {"net_sum", py_net_sum, METH_VARARGS,
-     "net_sum(fields, constants, parameters, masks, x, y, index, clip, unit, room, out): sum of clipped gradients"},
+     "net_sum(fields, constants, order, parameters, masks, x, y, index, (top, stability, floor, by_layer), unit, squared, room, "
+     "out, norms): sum of clipped gradients"},
     {"net_forward", py_net_forward, METH_VARARGS,
-     "net_forward(fields, constants, parameters, x, room, out): outputs, each row by itself"},
+     "net_forward(fields, constants, order, parameters, x, room, out): outputs, each row by itself"},
     {NULL, NULL, 0, NULL},
 };
 

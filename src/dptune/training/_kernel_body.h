@@ -185,6 +185,8 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 
 #include "_kernel_noise.h"
 
+#include "_kernel_secure.h"
+
 #undef vec
 #undef loose
 #undef ints

@@ -7,10 +7,16 @@
  * and the sum (`s`, or `e` for exact sums). */
 enum { LINEAR, CONV, MAX_POOL, AVERAGE_POOL, ACTIVATION, NORM, MASK };
 enum { RELU, TANH, SIGMOID, SILU, GELU, GELU_TANH, ELU };
-enum { FLAT, AUTOMATIC, BY_LAYER }; /* how a record's gradient is clipped */
 enum { FIELDS = 17, CONSTANTS = 4, MOST_LAYERS = 256, GROUP = 32, MLP_GROUP = 96, PATCHES = 32768, SLACK = 64 };
 enum { FEW_PLACES = 56, FEW_VALUES = 64, TILE_VALUES = 6400 };
 static const int64_t MOST_VALUES = (int64_t)1 << 31;
+
+/* How a record's gradient is clipped: it is multiplied by top / max(norm + stability, floor), so that it is at most `top`
+ * long. By layer, the norm is that of a layer's part, and top and floor are over the root of the number of layers. */
+typedef struct {
+    double top, stability, floor;
+    int by_layer;
+} Rule;
 
 typedef struct {
     int kind, act, bias, each; /* each: a norm with weights of their own for every value, not for every channel */
@@ -35,7 +41,7 @@ typedef struct {
     /* Convolutions whose derivatives are mostly zero (after pooling): gradient and sums with outputs as rows of `long_`
      * values, and whether this record's gradient is there. */
     long long_;
-    int few;
+    int few, any_few;           /* of this record; of any in this sum */
     float *g_few, *s_few;
     double *e_few;
     int32_t *at;                /* which value of a window was the largest */
@@ -46,7 +52,9 @@ typedef struct {
 
 typedef struct {
     int layers, group, first;   /* first: how many layers before the first dense one */
-    int rule;                   /* FLAT, AUTOMATIC or BY_LAYER */
+    int small;                  /* whether exact sums of a group fit 32 bits */
+    int squared;                /* the loss: half the squared error, or softmax and cross-entropy */
+    Rule rule;
     long dimension, classes;
     Layer layer[MOST_LAYERS];
     int32_t *which[2]; /* of a few places: those that are not zero for every channel, and for every place the channels */
@@ -57,6 +65,7 @@ typedef struct {
     double *sums;
     float *each; /* a norm's figures of every channel */
     int64_t label[MLP_GROUP];
+    double target[MLP_GROUP], length[MLP_GROUP]; /* length: the norm of a record's gradient; zero where it overflows */
 } Net;
 
 static long rounded(long n) { return (n + 15) / 16 * 16; }

@@ -48,6 +48,19 @@ INLINE void NAME(pad_rows)(const float *from, float *to, long rows, long cols, l
     }
 }
 
+/* Rows of `from` (with `cols` values, `wide` apart) as columns of `to`, whose rows are `apart`; both are padded to 16. */
+PART void NAME(turn_table)(const float *from, float *to, long rows, long cols, long wide, long apart) {
+    for (long i = 0; i < rows; i += 16) { /* 16 x 16 at a time: one line of the cache of each */
+        const long some = rows - i < 16 ? rows - i : 16;
+        for (long j = 0; j < cols; j += 16) {
+            float block[16][16] = {{0}};
+            for (long a = 0; a < some; a++)
+                for (long b = 0; b < 16; b++) block[b][a] = from[(i + a) * wide + j + b];
+            for (long b = 0; b < 16 && j + b < cols; b++) memcpy(to + (j + b) * apart + i, block[b], sizeof block[b]);
+        }
+    }
+}
+
 #include "_kernel_net_tiles.h"
 
 PART void NAME(conv_forward)(Net *n, const Layer *l, const float *x, float *y) {
@@ -322,106 +335,4 @@ PART void NAME(activation)(const Layer *l, const float *x, float *y, float *d) {
 }
 #undef EACH
 
-/* ---- group and layer normalisation ---- */
-
-/* Means and inverse deviations of every group into `stat`; sums in double precision. */
-INLINE void NAME(moments)(Net *n, const Layer *l, const float *x, float *stat) {
-    const long c = l->ic, part = c / l->groups, places = l->ih * l->iw;
-    const double count = (double)(part * places);
-    double *sum = n->sums, *mean = n->sums + c;
-    memset(sum, 0, (size_t)c * sizeof(double));
-    for (long p = 0; p < places; p++)
-        for (long k = 0; k < c; k++) sum[k] += (double)x[p * c + k];
-    for (long g = 0; g < l->groups; g++) {
-        double all = 0;
-        for (long k = g * part; k < (g + 1) * part; k++) all += sum[k];
-        stat[2 * g] = (float)(all / count);
-        for (long k = g * part; k < (g + 1) * part; k++) mean[k] = all / count;
-    }
-    memset(sum, 0, (size_t)c * sizeof(double));
-    for (long p = 0; p < places; p++)
-        for (long k = 0; k < c; k++) {
-            const double far = (double)x[p * c + k] - mean[k];
-            sum[k] += far * far;
-        }
-    for (long g = 0; g < l->groups; g++) {
-        double all = 0;
-        for (long k = g * part; k < (g + 1) * part; k++) all += sum[k];
-        stat[2 * g + 1] = (float)(1.0 / sqrt(all / count + (double)l->c[0]));
-    }
-}
-
-PART void NAME(norm_forward)(Net *n, const Layer *l, const float *x, float *y, float *stat) {
-    const long c = l->ic, part = c / l->groups, places = l->ih * l->iw;
-    NAME(moments)(n, l, x, stat);
-    float *mean = n->each, *inverse = mean + c;
-    for (long k = 0; k < c; k++) mean[k] = stat[2 * (k / part)], inverse[k] = stat[2 * (k / part) + 1];
-    for (long p = 0; p < places; p++) {
-        const float *restrict from = x + p * c, *restrict own = l->rows ? l->w + (l->each ? p * c : 0) : NULL;
-        float *restrict to = y + p * c;
-        for (long k = 0; k < c; k++) to[k] = (from[k] - mean[k]) * inverse[k];
-        for (long k = 0; own && k < c; k++) to[k] *= own[k];
-        for (long k = 0; l->bias && k < c; k++) to[k] += own[l->wide + k];
-    }
-    for (long i = l->out; i < l->outof; i++) y[i] = 0;
-}
-
-/* With v the normalised values and e = d w: dx = inverse (e - mean(e) - v mean(e v)), means over the group. */
-PART void NAME(norm_backward)(Net *n, const Layer *l, const float *x, const float *stat, const float *d, float *g,
-                              float *dx) {
-    const long c = l->ic, part = c / l->groups, places = l->ih * l->iw;
-    const double count = (double)(part * places);
-    double *slopes = n->sums, *products = n->sums + c, *own_s = n->sums + 2 * c, *own_p = n->sums + 3 * c;
-    memset(n->sums, 0, (size_t)(4 * c) * sizeof(double));
-    if (l->rows) memset(g, 0, (size_t)(l->rows * l->wide) * sizeof(float));
-    const int each = l->rows && l->each;
-    float *mean = n->each, *inverse = mean + c, *s = mean + 2 * c, *m = mean + 3 * c;
-    for (long k = 0; k < c; k++) mean[k] = stat[2 * (k / part)], inverse[k] = stat[2 * (k / part) + 1];
-    for (long p = 0; p < places; p++) {
-        const float *restrict from = x + p * c, *restrict slope = d + p * c;
-        for (long k = 0; !each && k < c; k++) {
-            const float v = (from[k] - mean[k]) * inverse[k];
-            slopes[k] += (double)slope[k], products[k] += (double)(slope[k] * v);
-        }
-        for (long k = 0; each && k < c; k++) {
-            const double v = ((double)from[k] - (double)mean[k]) * (double)inverse[k];
-            const double own = (double)slope[k], e = own * (double)l->w[p * c + k];
-            slopes[k] += e, products[k] += e * v;
-            g[p * c + k] = (float)(own * v);
-            if (l->bias) g[l->wide + p * c + k] = slope[k];
-        }
-    }
-    for (long k = 0; l->rows && !l->each && k < c; k++) {
-        g[k] = (float)products[k];
-        if (l->bias) g[l->wide + k] = (float)slopes[k];
-        slopes[k] *= (double)l->w[k], products[k] *= (double)l->w[k];
-    }
-    if (!dx) return;
-    for (long q = 0; q < l->groups; q++) {
-        double all = 0, v = 0;
-        for (long k = q * part; k < (q + 1) * part; k++) all += slopes[k], v += products[k];
-        own_s[q] = all / count, own_p[q] = v / count;
-    }
-    if (count <= FEW_VALUES) { /* what is left after the means is little, and is then divided by a small deviation */
-        for (long i = 0; i < l->in; i++) {
-            const long k = i % c, q = k / part;
-            const double own = l->rows ? (double)l->w[l->each ? i : k] : 1;
-            const double v = ((double)x[i] - (double)mean[k]) * (double)inverse[k];
-            dx[i] = (float)((double)inverse[k] * ((double)d[i] * own - own_s[q] - v * own_p[q]));
-        }
-        for (long i = l->in; i < l->into; i++) dx[i] = 0;
-        return;
-    }
-    /* s and m for every channel, so that channels are lanes. */
-    for (long k = 0; k < c; k++) s[k] = (float)own_s[k / part], m[k] = (float)own_p[k / part];
-    for (long p = 0; p < places; p++) {
-        const float *restrict from = x + p * c, *restrict slope = d + p * c;
-        const float *restrict own = l->rows ? l->w + (l->each ? p * c : 0) : NULL;
-        float *restrict to = dx + p * c;
-        for (long k = 0; own && k < c; k++)
-            to[k] = inverse[k] * (slope[k] * own[k] - s[k] - (from[k] - mean[k]) * inverse[k] * m[k]);
-        for (long k = 0; !own && k < c; k++)
-            to[k] = inverse[k] * (slope[k] - s[k] - (from[k] - mean[k]) * inverse[k] * m[k]);
-    }
-    for (long i = l->in; i < l->into; i++) dx[i] = 0;
-}
+#include "_kernel_net_norms.h"

@@ -5,33 +5,53 @@
  * values stay in the caches; gradients of convolutions and norms are written down, squared and added. A record's
  * gradient is longer than 2^64, or not finite: it contributes nothing. */
 
+/* A layer's weights from torch's order, padded. A few columns at a time: what they are read from stays in the caches. */
+INLINE void NAME(fetch_weights)(const Layer *l, const float *p, const int32_t *order) {
+    const int32_t *at = order + l->weights;
+    for (long first = 0; first < l->wide; first += 16) {
+        const long end = first + 16 < l->cols ? first + 16 : l->cols;
+        for (long i = 0; i < l->rows; i++) {
+            float *to = l->w + i * l->wide;
+            for (long j = first; j < end; j++) to[j] = p[at[i * l->cols + j]];
+            for (long j = end; j < first + 16; j++) to[j] = 0;
+        }
+    }
+}
+
+/* The way back: a layer's sums in torch's order. */
+INLINE void NAME(give_sums)(const Layer *l, const int32_t *order, float *sum, double *exact) {
+    const int32_t *at = order + l->weights;
+    for (long first = 0; first < l->cols; first += 8) {
+        const long end = first + 8 < l->cols ? first + 8 : l->cols;
+        for (long i = 0; i < l->rows; i++)
+            if (exact)
+                for (long j = first; j < end; j++) exact[at[i * l->cols + j]] = l->e[i * l->wide + j];
+            else
+                for (long j = first; j < end; j++) sum[at[i * l->cols + j]] = l->s[i * l->wide + j];
+    }
+}
+
 /* Padded weights, transposed ones for the way back; sums at zero. */
-PART void NAME(prepare_net)(Net *n, const float *p, int back) {
+PART void NAME(prepare_net)(Net *n, const float *p, const int32_t *order, int back) {
     for (int k = 0; k < n->layers; k++) {
         Layer *l = n->layer + k;
         if (!l->rows) continue;
-        NAME(pad_rows)(p + l->weights, l->w, l->rows, l->cols, l->wide);
+        NAME(fetch_weights)(l, p, order);
         if (l->tiles) NAME(prepare_tiles)(l);
+        l->any_few = 0;
         if (!back) continue;
         if (l->s) memset(l->s, 0, (size_t)(l->rows * l->wide) * sizeof(float));
         if (l->e) memset(l->e, 0, (size_t)(l->rows * l->wide) * sizeof(double));
-        if (l->s_few) memset(l->s_few, 0, (size_t)(l->oc * l->long_) * sizeof(float));
-        if (l->e_few) memset(l->e_few, 0, (size_t)(l->oc * l->long_) * sizeof(double));
         if (!l->t) continue;
-        const float *from = p + l->weights;
         if (l->kind == LINEAR) {
-            for (long i = 0; i < l->in; i += 16) /* 16 x 16 at a time: one line of the cache of each */
-                for (long j = 0; j < l->out; j += 16)
-                    for (long b = j; b < l->out && b < j + 16; b++)
-                        for (long a = i; a < l->into && a < i + 16; a++)
-                            l->t[b * l->into + a] = a < l->in ? from[a * l->out + b] : 0;
+            NAME(turn_table)(l->w, l->t, l->in, l->out, l->wide, l->into);
             continue;
         }
         const long piece = l->kw * l->ic;
         memset(l->t, 0, (size_t)(l->oc * l->kh * l->seg) * sizeof(float));
-        for (long i = 0; i < l->depth; i++)
-            for (long j = 0; j < l->oc; j++)
-                l->t[(j * l->kh + i / piece) * l->seg + i % piece] = from[i * l->oc + j];
+        for (long j = 0; j < l->oc; j++)
+            for (long i = 0; i < l->depth; i++)
+                l->t[(j * l->kh + i / piece) * l->seg + i % piece] = l->w[i * l->wide + j];
     }
 }
 
@@ -78,12 +98,19 @@ PART void NAME(forward_net)(Net *n, const float *masks, long count) {
     }
 }
 
-/* Softmax minus label: the derivatives of the cross-entropy. */
+/* Derivatives of the loss: softmax minus label of the cross-entropy, or the error. Half the squared error goes on in a
+ * straight line beyond an error of 1, so its derivative is never more than that; one that is no number stays none. */
 INLINE void NAME(loss_net)(Net *n, long count) {
     Layer *l = n->layer + n->layers - 1;
     for (long r = 0; r < count; r++) {
         const float *z = l->y + r * l->outof;
         float *d = l->d + r * l->outof;
+        if (n->squared) {
+            const double error = (double)z[0] - n->target[r];
+            memset(d, 0, (size_t)l->outof * sizeof(float));
+            d[0] = (float)(error > 1 ? 1 : error < -1 ? -1 : error);
+            continue;
+        }
         double most = (double)z[0], all = 0;
         for (long j = 1; j < l->out; j++) most = (double)z[j] > most ? (double)z[j] : most;
         for (long j = 0; j < l->out; j++) all += exp((double)z[j] - most);
@@ -141,20 +168,22 @@ INLINE void NAME(backward_dense)(Layer *l, float *dx, long count) {
     multiply(l->d, l->wide, 1, l->t, l->into, dx, l->into, count, l->into, l->out);
 }
 
-/* The factors that clip record r; zero for one that overflows. Whatever the rule, no part is longer than its share of
- * `clip` afterwards, and all together no longer than `clip`. */
-INLINE void NAME(clip_record)(Net *n, long r, double clip, double unit) {
+/* The factors that clip record r, times `unit`; zero for one that overflows. Whatever the rule, no part is longer than
+ * its share of `top` afterwards, and all together no longer than `top`. */
+INLINE void NAME(clip_record)(Net *n, long r, double unit) {
+    const Rule *rule = &n->rule;
     double all = 0, parts = 0;
     for (int k = 0; k < n->layers; k++)
         if (n->layer[k].rows) all += n->layer[k].norm[r], parts++;
     const int fine = isfinite((float)all);
-    const double most = n->rule == BY_LAYER ? clip / sqrt(parts) : clip;
+    const double share = rule->by_layer ? 1 / sqrt(parts) : 1, floor_ = rule->floor * share;
+    n->length[r] = fine ? sqrt(all) : 0;
     for (int k = 0; k < n->layers; k++) {
         Layer *l = n->layer + k;
         if (!l->rows) continue;
-        const double norm = sqrt(n->rule == BY_LAYER ? l->norm[r] : all);
-        const double factor = n->rule == AUTOMATIC ? most / (norm + 0.01) : norm > most ? most / norm : 1;
-        l->factor[r] = fine ? (float)(factor * unit) : 0;
+        const double norm = sqrt(rule->by_layer ? l->norm[r] : all) + rule->stability;
+        const double factor = rule->top * share / (norm > floor_ ? norm : floor_) * unit;
+        l->factor[r] = !fine ? 0 : factor < 0x1p120 ? (float)factor : 0x1p120f; /* a smaller factor is always allowed */
     }
 }
 
@@ -164,9 +193,70 @@ INLINE void NAME(add_alone)(Net *n, int first, int end, long r) {
         if (!l->g || l->factor[r] == 0) continue;
         const float f = l->factor[r];
         const long skipped = l->few ? l->depth * l->wide : 0;
-        if (l->few) add_scaled(l->s_few, l->e_few, l->g_few, f, (int)(l->oc * l->long_));
+        if (l->few) {
+            const size_t turned = (size_t)(l->oc * l->long_);
+            if (!l->any_few && l->s_few) memset(l->s_few, 0, turned * sizeof(float));
+            if (!l->any_few && l->e_few) memset(l->e_few, 0, turned * sizeof(double));
+            l->any_few = 1;
+            add_scaled(l->s_few, l->e_few, l->g_few, f, (int)turned);
+        }
         add_scaled(l->s + skipped, l->e ? l->e + skipped : NULL, NAME(gradient_of)(l, r) + skipped, f,
                    (int)(l->rows * l->wide - skipped));
+    }
+}
+
+/* The vector rounded to whole numbers of 32 bits. */
+INLINE ints NAME(whole)(vec v) {
+#if defined(CHOICE) && LANES == 16
+    return (ints)_mm512_cvtps_epi32((__m512)v);
+#elif defined(CHOICE) && LANES == 8
+    return (ints)_mm256_cvtps_epi32((__m256)v);
+#elif defined(CHOICE)
+    return (ints)_mm_cvtps_epi32((__m128)v);
+#else
+    ints found;
+    for (int i = 0; i < LANES; i++) found[i] = (int32_t)lrintf(v[i]);
+    return found;
+#endif
+}
+
+/* e (a row of `nv` vectors) += the listed rows of d, each times its value and rounded to whole numbers. */
+INLINE void NAME(add_whole)(const int32_t *which, const float *value, long count, const float *d, long ld, double *e,
+                            const int nv) {
+    ints acc[4];
+    FULLY for (int v = 0; v < nv; v++) acc[v] = (ints){0};
+    for (long k = 0; k < count; k++) {
+        const float *row = d + which[k] * ld, s = value[k];
+        FULLY for (int v = 0; v < nv; v++) acc[v] += NAME(whole)(load(row + v * LANES) * s);
+    }
+    FULLY for (int v = 0; v < nv; v++) {
+        int32_t part[LANES];
+        memcpy(part, acc + v, sizeof part);
+        for (int i = 0; i < LANES; i++) e[v * LANES + i] += (double)part[i];
+    }
+}
+
+/* A dense layer's exact sum over a group whose shares add up within 32 bits: a row of the table at a time, in whole
+ * numbers that stay in registers. */
+PART void NAME(add_dense_whole)(const Layer *l, long count) {
+    float inputs[16][MLP_GROUP];
+    for (long first = 0; first < l->in; first += 16) {
+        const long some = l->in - first < 16 ? l->in - first : 16;
+        for (long r = 0; r < count; r++)
+            for (long i = 0; i < some; i++) inputs[i][r] = l->x[r * l->into + first + i];
+        for (long i = 0; i < some; i++) {
+            int32_t which[MLP_GROUP];
+            float value[MLP_GROUP];
+            long found = 0, j = 0;
+            for (long r = 0; r < count; r++) {
+                which[found] = (int32_t)r, value[found] = inputs[i][r];
+                found += inputs[i][r] != 0;
+            }
+            double *e = l->e + (first + i) * l->wide;
+            for (; j + 4 * LANES <= l->wide; j += 4 * LANES)
+                NAME(add_whole)(which, value, found, l->d + j, l->wide, e + j, 4);
+            for (; j < l->wide; j += LANES) NAME(add_whole)(which, value, found, l->d + j, l->wide, e + j, 1);
+        }
     }
 }
 
@@ -186,6 +276,10 @@ INLINE void NAME(add_group)(Net *n, long count) {
                 add_scaled(l->s + l->in * l->wide, l->e ? l->e + l->in * l->wide : NULL, d, 1, (int)l->wide);
         }
         if (l->s) multiply(l->x, 1, l->into, l->d, l->wide, l->s, l->wide, l->in, l->wide, count);
+        if (l->e && n->small) {
+            NAME(add_dense_whole)(l, count);
+            continue;
+        }
         for (long i = 0; l->e && i < l->in; i++) /* a row of the sum at a time: whole numbers add in any order */
             for (long r = 0; r < count; r++)
                 if (l->x[r * l->into + i] != 0)
@@ -195,7 +289,7 @@ INLINE void NAME(add_group)(Net *n, long count) {
 
 /* The way back of a group; afterwards every record has its factor, and its convolutions before the first dense layer
  * have been added. */
-PART void NAME(backward_net)(Net *n, const float *masks, long count, double clip, double unit) {
+PART void NAME(backward_net)(Net *n, const float *masks, long count, double unit) {
     for (int k = 0; k < n->layers; k++)
         for (long r = 0; n->layer[k].rows && r < count; r++) n->layer[k].norm[r] = 0;
     for (int end = n->layers; end > 0;) {
@@ -211,47 +305,49 @@ PART void NAME(backward_net)(Net *n, const float *masks, long count, double clip
             float *out = first ? n->layer[first - 1].d + r * n->layer[first - 1].outof : NULL;
             NAME(backward_alone)(n, first, end, masks, r, out);
             if (first) continue;
-            NAME(clip_record)(n, r, clip, unit);
+            NAME(clip_record)(n, r, unit);
             NAME(add_alone)(n, 0, end, r);
         }
         end = first;
     }
-    for (long r = 0; !n->first && r < count; r++) NAME(clip_record)(n, r, clip, unit);
+    for (long r = 0; !n->first && r < count; r++) NAME(clip_record)(n, r, unit);
 }
 
 /* Sum of clipped gradients over the records at index[0..count), into `sum`, or into `exact` in units of 1 / unit with
- * every record's coordinates rounded to whole numbers. */
-static void NAME(net_sum)(Net *n, const float *p, const float *masks, const float *x, const int64_t *y,
-                          const int64_t *index, int64_t count, double clip, double unit, float *sum, double *exact) {
-    NAME(prepare_net)(n, p, 1);
+ * every record's coordinates rounded to whole numbers; norms of gradients into `norms` where that is not null. Targets
+ * are labels, or numbers for the squared error. */
+static void NAME(net_sum)(Net *n, const float *p, const int32_t *order, const float *masks, const float *x, const void *y,
+                          const int64_t *index, int64_t count, double unit, float *sum, double *exact, double *norms) {
+    NAME(prepare_net)(n, p, order, 1);
+    n->small = n->rule.top * unit * (n->group + 1) < 0x1p30; /* sums of a group's shares, in lattice steps */
     for (int64_t first = 0; first < count; first += n->group) {
         const long some = count - first < n->group ? (long)(count - first) : n->group;
         for (long r = 0; r < some; r++) {
-            n->label[r] = y[index[first + r]];
+            if (n->squared) n->target[r] = ((const double *)y)[index[first + r]];
+            else n->label[r] = ((const int64_t *)y)[index[first + r]];
             NAME(fetch_record)(n->layer, x + index[first + r] * n->layer[0].in, n->layer[0].x + r * n->layer[0].into);
         }
         NAME(forward_net)(n, masks, some);
         NAME(loss_net)(n, some);
-        NAME(backward_net)(n, masks, some, clip, unit);
+        NAME(backward_net)(n, masks, some, unit);
+        if (norms) memcpy(norms + first, n->length, (size_t)some * sizeof(double));
         NAME(add_group)(n, some);
     }
     for (int k = 0; k < n->layers; k++) {
         const Layer *l = n->layer + k;
-        for (long j = 0; l->g_few && j < l->oc; j++)
+        for (long j = 0; l->any_few && j < l->oc; j++)
             for (long i = 0; i < l->depth; i++) {
                 if (exact) l->e[i * l->wide + j] += l->e_few[j * l->long_ + i];
                 else l->s[i * l->wide + j] += l->s_few[j * l->long_ + i];
             }
-        for (long i = 0; i < l->rows; i++)
-            if (exact) memcpy(exact + l->weights + i * l->cols, l->e + i * l->wide, (size_t)l->cols * sizeof(double));
-            else memcpy(sum + l->weights + i * l->cols, l->s + i * l->wide, (size_t)l->cols * sizeof(float));
+        if (l->rows) NAME(give_sums)(l, order, sum, exact);
     }
 }
 
 /* Outputs; the bits of each are a function of its record alone. */
-static void NAME(net_forward)(Net *n, const float *p, const float *x, int64_t count, float *out) {
+static void NAME(net_forward)(Net *n, const float *p, const int32_t *order, const float *x, int64_t count, float *out) {
     const Layer *last = n->layer + n->layers - 1;
-    NAME(prepare_net)(n, p, 0);
+    NAME(prepare_net)(n, p, order, 0);
     for (int64_t first = 0; first < count; first += n->group) {
         const long some = count - first < n->group ? (long)(count - first) : n->group;
         for (long r = 0; r < some; r++)

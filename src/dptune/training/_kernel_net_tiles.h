@@ -228,6 +228,5 @@ PART void NAME(prepare_tiles)(const Layer *l) {
     const long size = l->ic * l->oc;
     NAME(tile_weights)(l->w, l->u, size);
     for (long k = 0; l->ut && k < 16; k++)
-        for (long i = 0; i < l->ic; i++)
-            for (long j = 0; j < l->oc; j++) l->ut[k * size + j * l->ic + i] = l->u[k * size + i * l->oc + j];
+        NAME(turn_table)(l->u + k * size, l->ut + k * size, l->ic, l->oc, l->oc, l->ic);
 }

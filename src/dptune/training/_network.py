@@ -125,6 +125,7 @@ class Program:
         fields: Whole numbers, a row for each layer of the kernel.
         constants: Numbers of its formulas, a row each.
         order: For every parameter in the kernel's order its place in torch's order.
+        sizes: How many parameters each layer with weights has, in the kernel's order.
         masks: Dropout's masks.
         features: Values of one record.
         classes: Outputs.
@@ -133,6 +134,7 @@ class Program:
     fields: Indices
     constants: np.ndarray[tuple[int, int], np.dtype[np.float32]]
     order: Indices
+    sizes: tuple[int, ...]
     masks: tuple[Mask, ...]
     features: int
     classes: int
@@ -209,6 +211,7 @@ class _Build:
             np.array(self.rows, np.int64),
             np.array(self.constants, np.float32),
             np.concatenate(self.order),
+            tuple(map(len, self.order)),
             tuple(self.masks),
             self.features,
             math.prod(self.shape),

@@ -71,6 +71,8 @@ def rows_for(shape: tuple[int, ...], classes: int, dtype: torch.dtype) -> tuple[
     """Random records in [0, 1), which are valid indices, too, and random labels."""
     generator = torch.Generator().manual_seed(0)
     x = torch.rand((_ROWS, *shape), generator=generator, dtype=dtype)
+    if classes == 1:  # numbers, as shares of their range
+        return x, torch.rand((_ROWS,), generator=generator, dtype=dtype)
     y = torch.randint(classes, (_ROWS,), generator=generator)
     y[0], y[-1] = 0, classes - 1
     return x, y
@@ -83,7 +85,7 @@ def odd_rows(shape: tuple[int, ...], classes: int, dtype: torch.dtype) -> tuple[
     x = torch.randn((len(sizes), *shape), generator=generator, dtype=dtype)
     x[1::3], x[2::3] = x[1::3].abs(), -x[2::3].abs()  # mixed signs, all positive, all negative
     x = (x * sizes.view(-1, *[1] * len(shape))).repeat(-(-classes // len(sizes)), *[1] * len(shape))
-    return x, torch.arange(len(x)) % classes
+    return x, torch.linspace(0.0, 1.0, len(x), dtype=dtype) if classes == 1 else torch.arange(len(x)) % classes
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no types here

@@ -10,14 +10,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, smooth_l1_loss
 
-__all__ = ["clip_and_add", "first_line", "gradient_alone", "gradients_by_vmap", "silence", "single_records"]
+__all__ = ["clip_and_add", "first_line", "gradient_alone", "gradients_by_vmap", "loss_of", "silence", "single_records"]
+
+
+def loss_of(outputs: Tensor, y: Tensor) -> Tensor:
+    """The loss of one record: cross-entropy for a label; for a number, which is a share of its range, half the squared
+    error up to an error of 1, the whole range, and a straight line beyond it."""
+    if y.is_floating_point():
+        return smooth_l1_loss(outputs[:, 0], y)
+    return cross_entropy(outputs, y)
 
 
 def gradient_alone(module: nn.Module, trained: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
     """The gradient of one record as one flat vector; zero for parameters that its loss does not use."""
-    parts = torch.autograd.grad(cross_entropy(module(x), y), trained, allow_unused=True)
+    parts = torch.autograd.grad(loss_of(module(x), y), trained, allow_unused=True)
     filled = [torch.zeros_like(p) if g is None else g for p, g in zip(trained, parts, strict=True)]
     return torch.cat([g.reshape(-1) for g in filled])
 

@@ -2,7 +2,8 @@
 
 A rule turns one record's gradient into that record's share of a sum. Whatever the gradient is, the share is no longer
 than the clip norm, so all rules cost the same (``docs/theorems/clipping.md``): the price follows from rate, noise and
-steps. Shares are computed by :mod:`dptune.training.ruled_sums`; nothing here may see a record.
+steps. Shares are computed by :mod:`dptune.training.ruled_sums`; nothing here may see a record. The file is
+long because every rule carries its contract.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dptune import _validate
 from dptune._typing import Floats
 from dptune.errors import InvalidInput
 
-__all__ = ["CLIPPINGS", "Automatic", "Clipping", "Flat", "Quantile", "named_clipping"]
+__all__ = ["CLIPPINGS", "Automatic", "Clipping", "Flat", "PerLayer", "Quantile", "named_clipping"]
 
 _STEADY = 1e-4  # from this stability on, rounding in double precision moves a share by far less than 1e-6 of it
 _SHORTEST = 1e-250  # shorter gradients are not brought to length one: their factors would overflow
@@ -246,10 +247,59 @@ class Quantile:
         )
 
 
-CLIPPINGS: dict[str, type[Flat] | type[Automatic] | type[Quantile]] = {
+@dataclass(frozen=True)
+class PerLayer:
+    """Clipping layer by layer: the part of a gradient that belongs to each of L layers is scaled down to C / sqrt(L).
+
+    A layer is one part of a network with weights of its own, its bias included. All parts together are no longer than
+    the clip norm C. A layer with long gradients then takes nothing from the others.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.training import PerLayer
+        >>> PerLayer().factors(np.array([0.5, 4.0]), 1.0, 1.0)  # of a layer's part, to its share of the clip norm
+        array([1.  , 0.25])
+    """
+
+    tails: ClassVar[int] = 0
+    steady: ClassVar[bool] = True
+
+    def factors(self, norms: Floats, clip: float, level: float) -> Floats:
+        """By what one layer's parts of gradients are multiplied.
+
+        Args:
+            norms: the lengths of these parts.
+            clip: the longest share that a record may have in this layer.
+            level: the same.
+
+        Returns:
+            One factor for each.
+        """
+        return np.asarray(clip / np.maximum(norms, clip))
+
+    def tail(self, norms: Floats, clip: float, level: float) -> Floats:
+        """What a share has beside the gradient: nothing.
+
+        Args:
+            norms: the lengths of gradients.
+            clip: the longest share that a record may have.
+            level: the same.
+
+        Returns:
+            Zeros.
+        """
+        return np.zeros_like(norms)
+
+    def describe(self, clip: float) -> str:
+        """The rule in words."""
+        return f"gradients scaled down layer by layer, to norm {clip:g} over the root of the number of layers"
+
+
+CLIPPINGS: dict[str, type[Flat] | type[Automatic] | type[Quantile] | type[PerLayer]] = {
     "flat": Flat,
     "automatic": Automatic,
     "quantile": Quantile,
+    "per_layer": PerLayer,
 }
 """The rules by the names that job files and spaces use."""
 
@@ -258,7 +308,7 @@ def named_clipping(rule: object) -> Clipping:
     """A clipping rule, or the one of this name with its usual figures.
 
     Args:
-        rule: A rule, or "flat", "automatic" or "quantile".
+        rule: A rule, or "flat", "automatic", "quantile" or "per_layer".
 
     Returns:
         The rule.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dptune import _validate
+from dptune._progress import listener
 from dptune._typing import Floats, Indices
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
@@ -24,7 +25,7 @@ from dptune.training.benchmark_data import Dataset
 from dptune.training.clipping import Clipping, Flat, Quantile, named_clipping
 from dptune.training.noise import FastNoise, Noise, NoiseStack, SecureNoise
 from dptune.training.optimizers import Constant, KnowsNoise, Optimizer, Schedule, Sgd, Update
-from dptune.training.ruled_sums import Following, FollowsRule, RuledSums
+from dptune.training.ruled_sums import Following, FollowsRule, RuledSums, follows_itself
 from dptune.training.sampling import PoissonSampler
 from dptune.training.unit_sums import UnitSums
 from dptune.units import UnitDataset
@@ -55,9 +56,9 @@ class Settings:
         optimizer: What is done with the noised gradients.
         schedule: A public factor on the learning rate.
         secure: Whether sums are exact and noise is drawn on a lattice from a cryptographic stream.
-        clipping: How gradients become shares that are no longer than ``clip_norm``: "flat", "automatic", "quantile", or
-            a rule with figures of your own (:mod:`dptune.training.clipping`). All cost the same; any but "flat"
-            computes in double precision.
+        clipping: How gradients become shares that are no longer than ``clip_norm``: "flat", "automatic", "quantile",
+            "per_layer", or a rule with figures of your own (:mod:`dptune.training.clipping`). All cost the same; any
+            but "flat" computes in double precision, unless the compiled engine for networks follows it by itself.
 
     Raises:
         InvalidInput: If a figure is out of range.
@@ -115,7 +116,7 @@ class Settings:
 
     @property
     def double(self) -> bool:
-        """Whether gradients must be computed in double precision."""
+        """Whether gradients must be computed in double precision, by engines that do not follow the rule themselves."""
         return self.secure or not isinstance(self.rule, Flat)
 
     @classmethod
@@ -256,8 +257,11 @@ def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]
     exact = engine.lattice_sums if first.secure and isinstance(engine, SumsOnLattice) else None
     stack = NoiseStack(noises, scales, [1.0 / s.batch_size for s in settings])
     factor, rate = 1.0, rates.astype(engine.dtype)
+    tell = listener()  # in a rehearsal alone
     with np.errstate(all="ignore"):  # a diverging candidate is an outcome, not an error
         for step in range(first.steps):
+            if tell is not None:
+                tell(step, first.steps)
             drawn = [sampler.batch(step) for sampler in samplers]
             batches = [b if run.part is None else run.part[b] for run, b in zip(runs, drawn, strict=True)]
             if exact is None or not exact(parameters, batches, clips, lattices, gradient):
@@ -297,7 +301,8 @@ def _check(
         raise InvalidInput(f"Secure noise needs a 'noise_multiplier' of at least {_LEAST_SECURE:g} (or none at all).")
     if any(s.secure for s in settings) and engine.dtype is not np.float64:
         raise InvalidInput("Secure noise needs an engine in double precision. Build it with double=True.")
-    if any(s.double for s in settings) and engine.dtype is not np.float64:
+    precise = any(s.double and not follows_itself(engine, s.rule) for s in settings)
+    if precise and not isinstance(engine, FollowsRule) and engine.dtype is not np.float64:
         raise InvalidInput("This clipping rule needs an engine in double precision. Build it with double=True.")
     for vector in start or ():
         if vector.shape != (engine.dimension,):

@@ -27,7 +27,7 @@ from dptune.errors import InvalidInput
 from dptune.judging import correct, is_module
 from dptune.randomness import Randomness, Rng, as_randomness
 from dptune.regression import range_of
-from dptune.scores import AbsoluteError, Accuracy, Auc, Score, check_score
+from dptune.scores import AbsoluteError, Accuracy, Auc, Score, check_score, natural_score
 from dptune.trainer import Fitted, Params
 from dptune.training.dpsgd import Engine, ReleasesModules, Settings, descend
 from dptune.training.engines import engine_for
@@ -146,7 +146,8 @@ class DpSgdTrainer:
     @property
     def declared_score(self) -> Score | None:
         """How models are compared; for regressions always said, so that statements say it."""
-        return AbsoluteError() if self.score is None and isinstance(self.model, Regression) else self.score
+        numbers = isinstance(self.model, Regression) or range_of(self.validation) is not None
+        return AbsoluteError() if self.score is None and numbers else self.score
 
     @property
     def declared_records(self) -> int:
@@ -205,14 +206,8 @@ class DpSgdTrainer:
             InvalidInput: If a parameter is unknown, or model, records and public validation do not fit together.
         """
         settings = self.resolve(params)
-        if self.module_factory is not None and range_of(data) is not None:
-            raise InvalidInput(
-                "Torch modules are trained on classes, and these targets are numbers. Give a Regression of "
-                "dptune.training, linear or with hidden layers, instead."
-            )
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params, Randomness.fresh())
-        units = isinstance(data, UnitDataset)
-        engine = engine_for(model, double=settings.double or units, engine=self.engine)
+        engine = self._engine(model, [settings], data)
         if not isinstance(data, Dataset | UnitDataset):
             raise InvalidInput(
                 f"DP-SGD trains on a dptune Dataset; got {type(data).__name__}. Make one of arrays: "
@@ -223,6 +218,11 @@ class DpSgdTrainer:
             raise InvalidInput(
                 f"Records have {_said(shape)} features but those of 'validation' {_said(self.validation.shape)}. "
                 "Prepare both in the same way."
+            )
+        if self.validation is not None and range_of(self.validation) != range_of(data):
+            raise InvalidInput(
+                f"Targets are declared in {range_of(data)} but those of 'validation' in {range_of(self.validation)}. "
+                "Declare the same range for both (None: classes)."
             )
         blank = data.blank() if isinstance(data, UnitDataset) else _blank(data)
         descend(engine, blank, [dataclasses.replace(settings, steps=1, sampling_rate=1.0)], [Randomness.fresh()])
@@ -331,10 +331,8 @@ class DpSgdTrainer:
         data: Dataset | UnitDataset,
         starts: Sequence[Floats] | None,
     ) -> list[Fitted[Any]]:
-        units = isinstance(data, UnitDataset)  # their rows' gradients are summed before they are clipped
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params[0], keys[0])
-        double = units or all(one.double for one in settings)
-        engine = engine_for(model, double=double, engine=self.engine, threads=self.threads)
+        engine = self._engine(model, settings, data)
         if self.holdout is None:
             trained = descend(engine, data, settings, keys, starts)
             held: list[Indices | None] = [None] * len(keys)
@@ -343,30 +341,48 @@ class DpSgdTrainer:
             trained = descend(engine, data, settings, keys, starts, [kept for kept, _ in places])
             held = [rest for _, rest in places]
         return [
-            Fitted(self._wrap(engine, flat), self._score(engine, flat, data, rest, key))
+            Fitted(self._wrap(engine, flat, data), self._score(engine, flat, data, rest, key))
             for flat, rest, key in zip(trained, held, keys, strict=True)
         ]
 
-    def _wrap(self, engine: Engine, flat: Floats) -> Any:
+    def _engine(self, model: Any, settings: Sequence[Settings], data: object) -> Engine:
+        """What computes the sums of these runs, which share their clipping rule."""
+        units = isinstance(data, UnitDataset)  # their rows' gradients are summed before they are clipped
+        return engine_for(
+            model,
+            double=units or all(one.secure for one in settings),
+            engine=self.engine,
+            threads=self.threads,
+            rule=settings[0].rule,
+            numbers=range_of(data) is not None,
+        )
+
+    def _wrap(self, engine: Engine, flat: Floats, data: object) -> Any:
+        """What is released; of modules that predict numbers, one that gives them in the declared range."""
         if isinstance(self.model, Mlp | Cnn):
             return as_model(self.model, flat, self.engine, self.prepared)
         assert isinstance(engine, ReleasesModules)  # no other engine takes modules
-        return engine.release(flat)
+        module, ends = engine.release(flat), range_of(data)
+        if ends is None:
+            return module
+        from dptune.training.torch_models import in_range  # noqa: PLC0415 - optional dependency
+
+        return in_range(module, ends)
 
     def _score(
         self, engine: Engine, flat: Floats, data: Dataset | UnitDataset, held: Indices | None, key: Randomness
     ) -> float:
         if held is not None and self.holdout is not None:  # private records: none may decide another's verdict
             drawn, number = self.holdout.groups(len(data), key)
-            model, score = self._wrap(engine, flat), self.declared_score
+            model, score = self._wrap(engine, flat, data), self.declared_score
             count = correct(model, data.take(held), score, groups=drawn[held], number=number)
             return self.holdout.score(int(count), key)
         if self.validation is None:
             return 0.0
-        records, score = self.validation, self.declared_score
-        if score is not None and not isinstance(score, Accuracy):
+        records, score = self.validation, self.declared_score or natural_score(self.validation)
+        if not isinstance(score, Accuracy):
             denominator = 2.0 if isinstance(score, Auc) else score.denominator(len(records))
-            return float(correct(self._wrap(engine, flat), records, score) / Fraction(denominator))
+            return float(correct(self._wrap(engine, flat, data), records, score) / Fraction(denominator))
         with np.errstate(all="ignore"):
             right = int(np.sum(np.argmax(engine.logits(flat, records.x), axis=1) == records.y)) if len(records) else 0
         return right / max(1, len(records))

@@ -9,11 +9,14 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from dptune import _validate
 from dptune.errors import InvalidInput
 from dptune.training._compiled import kernel
+from dptune.training._formula import formula_of
+from dptune.training.clipping import Clipping, Flat
 from dptune.training.dpsgd import Engine
 from dptune.training.fused_engine import FusedEngine, supports
 from dptune.training.models import Cnn, Mlp, Regression, dp_hypo_cnn
@@ -23,7 +26,34 @@ from dptune.training.numpy_engine import NumpyEngine
 __all__ = ["engine_for"]
 
 
-def engine_for(model: Any, *, double: bool = False, engine: str = "auto", threads: int = 1) -> Engine:
+@dataclass(frozen=True)
+class _Need:
+    """What an engine must be able to do, beside the model."""
+
+    double: bool
+    threads: int
+    rule: Clipping
+    numbers: bool
+
+    @property
+    def flat(self) -> bool:
+        return isinstance(self.rule, Flat)
+
+    @property
+    def precise(self) -> bool:
+        """Whether an engine that only knows to clip to a norm must compute in double precision."""
+        return self.double or self.numbers or not self.flat
+
+
+def engine_for(
+    model: Any,
+    *,
+    double: bool = False,
+    engine: str = "auto",
+    threads: int = 1,
+    rule: Clipping | None = None,
+    numbers: bool = False,
+) -> Engine:
     """The engine that trains a model.
 
     Args:
@@ -32,6 +62,9 @@ def engine_for(model: Any, *, double: bool = False, engine: str = "auto", thread
         engine: "auto", or the engine by name: "numpy", "torch", "fused", "network". The last one trains modules that
             are an ``nn.Sequential`` of layers it knows (docs/engine.md); "auto" takes it wherever it can.
         threads: How many threads share a batch, in the "network" engine; others use one.
+        rule: The clipping rule of the run; None: flat. Only the "network" engine follows other rules by itself
+            (:mod:`~dptune.training.ruled_sums`); others then compute in double precision.
+        numbers: Whether the targets of the records are numbers; modules in torch then compute in double precision.
 
     Returns:
         A new engine, not yet bound to records.
@@ -46,30 +79,31 @@ def engine_for(model: Any, *, double: bool = False, engine: str = "auto", thread
         7850
     """
     _validate.integer("threads", threads, 1)
+    need = _Need(double, threads, Flat() if rule is None else rule, numbers)
     makers: dict[str, Callable[[], Engine]] = {
-        "auto": lambda: _automatic(model, double, threads),
-        "numpy": lambda: _numpy(model, double),
-        "torch": lambda: _torch(model, double),
-        "fused": lambda: FusedEngine(model, double=double),
-        "network": lambda: _network(model, double, threads),
+        "auto": lambda: _automatic(model, need),
+        "numpy": lambda: _numpy(model, need),
+        "torch": lambda: _torch(model, need),
+        "fused": lambda: FusedEngine(model, double=need.precise),
+        "network": lambda: _network(model, need),
     }
     if engine not in makers:
         raise InvalidInput(f"There is no engine called {engine!r}. Choose one of {', '.join(makers)}.")
     return makers[engine]()
 
 
-def _automatic(model: Any, double: bool, threads: int) -> Engine:
+def _automatic(model: Any, need: _Need) -> Engine:
     if isinstance(model, Mlp):
-        return _numpy(model, double)
-    if supports(model):
-        return FusedEngine(model, double=double)
+        return _numpy(model, need)
+    if supports(model) and (need.flat or kernel is None):
+        return FusedEngine(model, double=need.precise)
     if kernel is None:
-        return _torch(model, double)
+        return _torch(model, need)
     try:
-        return _network(model, double, threads, special=True)
+        return _network(model, need, special=need.flat and not need.numbers)
     except _Unknown as unknown:
         _say_once(str(unknown))
-        return _torch(model, double)
+        return _torch(model, need)
 
 
 class _Unknown(InvalidInput):
@@ -82,10 +116,11 @@ def _say_once(reason: str) -> None:
     logging.getLogger(__name__).warning("The compiled engine leaves this module to torch, which is slower: %s", reason)
 
 
-def _network(model: Any, double: bool, threads: int, *, special: bool = False) -> Engine:
+def _network(model: Any, need: _Need, *, special: bool = False) -> Engine:
     """The compiled engine; ``special`` where a network that has a kernel of its own may use it."""
     if isinstance(model, Regression):
-        raise InvalidInput("The compiled engine trains classifiers; real targets are trained by engine='numpy'.")
+        raise InvalidInput("The compiled engine trains modules of your own; a Regression is trained by engine='numpy'.")
+    double = need.double or formula_of(need.rule, 1.0, 1.0) is None  # a rule that it does not know
     _need_torch(model)
     from dptune.training import _recognise  # noqa: PLC0415 - optional dependency
     from dptune.training._public_check import refuse_layers  # noqa: PLC0415 - the same
@@ -100,26 +135,28 @@ def _network(model: Any, double: bool, threads: int, *, special: bool = False) -
         shape = _recognise.record_shape(layers)
         if special and not described and layers == _recognise.describe(build(dp_hypo_cnn())):
             return FusedModuleEngine(source, double=double)
-        return NetworkEngine(layers, source, shape, double=double, threads=threads)
+        return NetworkEngine(layers, source, shape, double=double, threads=need.threads)
     except (_recognise.NotDescribed, InvalidInput) as error:
         raise _Unknown(f"{error}.".replace("..", ".")) from error
 
 
-def _numpy(model: Any, double: bool) -> Engine:
+def _numpy(model: Any, need: _Need) -> Engine:
     if not isinstance(model, Mlp):
         raise InvalidInput(f"The numpy engine trains Mlp models, not {type(model).__name__}. Use engine='torch'.")
     # Errors of a regression may change their sign with the last bits of an output, and those with the size of a batch.
-    return NumpyEngine(model, double=double or isinstance(model, Regression))
+    return NumpyEngine(model, double=need.precise or isinstance(model, Regression))
 
 
-def _torch(model: Any, double: bool) -> Engine:
+def _torch(model: Any, need: _Need) -> Engine:
+    if isinstance(model, Regression):
+        raise InvalidInput("The torch engine trains modules of your own; a Regression is trained by engine='numpy'.")
     _need_torch(model)
     from dptune.training.torch_engine import TorchEngine  # noqa: PLC0415 - optional dependency
     from dptune.training.torch_models import build  # noqa: PLC0415 - the same
 
     if isinstance(model, Mlp | Cnn):
-        return TorchEngine(build(model), double=double, fresh=True)
-    return TorchEngine(model, double=double)
+        return TorchEngine(build(model), double=need.precise, fresh=True)
+    return TorchEngine(model, double=need.precise)
 
 
 def _need_torch(model: Any) -> None:

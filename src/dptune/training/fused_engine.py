@@ -137,6 +137,12 @@ class FusedEngine:
                 self._x = np.ascontiguousarray(data.x, dtype=self._inner)
             self._y = np.ascontiguousarray(data.y, dtype=np.int64)
 
+    @property
+    def layer_places(self) -> list[Indices]:
+        """The places of every layer's parameters: weights and the biases behind them."""
+        sizes = [int(np.prod(shape)) for shape, _, _ in _LAYERS]
+        return np.split(np.arange(self.dimension), np.cumsum(sizes)[1:-1:2])
+
     def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
         """Write into ``out[s]`` the sum over ``batches[s]`` of gradients clipped to norm ``clips[s]``."""
         for row, batch in enumerate(batches):

@@ -174,6 +174,11 @@ class NumpyEngine:
         return rows, None, self._y[places], np.arange(len(places))
 
     @property
+    def layer_places(self) -> list[Indices]:
+        """The places of every layer's parameters."""
+        return [np.arange(start, end) for start, end, _, _ in self._spans]
+
+    @property
     def weighs(self) -> bool:
         """Whether it can weigh records by their norms: classifiers in double precision, where nothing is compiled."""
         return self.dtype is np.float64 and not isinstance(self.model, Regression)

@@ -1,10 +1,10 @@
 """Sums of gradients whose shares follow a clipping rule other than the usual one, for every engine.
 
-Engines clip to a norm and know no other rule. One that can weigh records by their norms (:class:`WeighsRecords`) is
-given the rule's factors; any other is asked for the gradients of single records, which is slow, and they are scaled
-here. Either way one record moves a sum, tail coordinate included, by at most the clip norm
-(``docs/theorems/clipping.md``). What a rule learns is the last parameter of a run, so it changes by post-processing of
-noised sums alone.
+Most engines clip to a norm and know no other rule. One that computes a rule's formula itself (:class:`ClipsByFormula`)
+is asked to; one that can weigh records by their norms (:class:`WeighsRecords`) is given the rule's factors; any other
+is asked for the gradients of single records, which is slow, and they are scaled here. Either way one record moves a
+sum, tail coordinate included, by at most the clip norm (``docs/theorems/clipping.md``). What a rule learns is the last
+parameter of a run, so it changes by post-processing of noised sums alone.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training._engine import CLIP_NORMS, Engine, SumsOnLattice
+from dptune.training._formula import Formula, formula_of
 from dptune.training._layers import on_lines
 from dptune.training._shares import add_share
-from dptune.training.clipping import Clipping, Quantile
+from dptune.training.clipping import Clipping, PerLayer, Quantile
 from dptune.training.optimizers import Optimizer, Update
 from dptune.training.unit_sums import EXACT_ROW, ROW, UnitSums, row_bound
 from dptune.units import UnitDataset
 
-__all__ = ["Following", "FollowsRule", "RuledSums", "WeighsRecords"]
+__all__ = ["ClipsByFormula", "Following", "FollowsRule", "KnowsLayers", "RuledSums", "WeighsRecords", "follows_itself"]
 
 _SHORTEST = 1e-250  # of norms that are divided by
 _WHOLE = 1.0 + 1e-12  # a squared share in clip norms, with room for rounding
@@ -51,6 +52,33 @@ class WeighsRecords(Protocol):
 
 
 @runtime_checkable
+class ClipsByFormula(Protocol):
+    """An engine that clips by a formula itself, in single precision: what a record adds does not depend on its peers,
+    down to the last bit."""
+
+    def formula_sum(self, flat: Floats, batch: Indices, formula: Formula, unit: float) -> tuple[Floats, Array]:
+        """The sum over a batch of gradients times the formula's factors, and the norm of every gradient.
+
+        With a ``unit`` every share is rounded to multiples of ``1 / unit`` and the sum, exact, counts them. A record
+        that overflows adds nothing, and its norm is zero.
+        """
+
+
+@runtime_checkable
+class KnowsLayers(Protocol):
+    """An engine that knows which parameters belong to one layer."""
+
+    @property
+    def layer_places(self) -> Sequence[Indices]:
+        """The places of every layer's parameters, each place once."""
+
+
+def follows_itself(engine: object, rule: Clipping) -> bool:
+    """Whether an engine computes a rule's shares by itself, be it in single precision."""
+    return isinstance(engine, ClipsByFormula) and formula_of(rule, 1.0, 1.0) is not None
+
+
+@runtime_checkable
 class FollowsRule(Protocol):
     """An engine whose shares follow a clipping rule already."""
 
@@ -64,11 +92,12 @@ class RuledSums(UnitSums):
     """An engine whose shares follow a clipping rule; its records are rows, or units of several rows.
 
     Args:
-        engine: What computes sums over rows, in double precision.
+        engine: What computes sums over rows: in double precision, or by the rule's formula.
         rule: The clipping rule.
 
     Raises:
-        InvalidInput: If the engine computes in single precision.
+        InvalidInput: If the engine computes in single precision and knows no formula, or does not know its layers where
+            the rule is about them.
 
     Example:
         >>> import numpy as np
@@ -84,11 +113,19 @@ class RuledSums(UnitSums):
     """
 
     def __init__(self, engine: Engine, rule: Clipping) -> None:
-        super().__init__(engine)
+        by_itself = follows_itself(engine, rule)
+        super().__init__(engine, single=by_itself)
         self.rule = rule
+        self._by_formula = engine if by_itself and isinstance(engine, ClipsByFormula) else None
+        self._layers: Sequence[Indices] | None = None
+        if isinstance(rule, PerLayer) and not isinstance(engine, KnowsLayers):
+            raise InvalidInput(
+                f"Clipping per layer needs an engine that knows its layers; {type(engine).__name__} does not. Use "
+                "engine='auto', or clipping='flat'."
+            )
         self.dimension = engine.dimension + rule.tails
         self._inner = engine.dimension
-        self._together = False
+        self._together = self._units = False
 
     def start(self, key: Randomness) -> Floats:
         """Initial parameters as one flat vector, and what the rule has learnt: nothing."""
@@ -105,9 +142,14 @@ class RuledSums(UnitSums):
             super().bind(data)
         else:
             self.engine.bind(data)
+        if isinstance(self.rule, PerLayer) and isinstance(self.engine, KnowsLayers):
+            self._layers = self.engine.layer_places
+        if not isinstance(data, UnitDataset):
             self._starts = np.arange(len(data) + 1)
             self._take_at_once(data.features)
-            self._together = self.rule.steady and isinstance(self.engine, WeighsRecords) and self.engine.weighs
+            weighs = isinstance(self.engine, WeighsRecords) and self.engine.weighs
+            self._together = self.rule.steady and weighs and self._layers is None
+        self._units = isinstance(data, UnitDataset)
         if not self.rule.steady:  # a record's last bits must not depend on its company
             self._at_once = 1
 
@@ -119,6 +161,9 @@ class RuledSums(UnitSums):
         """Write into ``out[s]`` the sum over ``batches[s]`` of shares of norm at most ``clips[s]``."""
         for known, batch, clip, total in zip(parameters, batches, clips.tolist(), out, strict=True):
             flat, level = known[: self._inner], self._level(known, clip)
+            if self._by_formula is not None and not self._units:
+                total[:] = self._formula_sum(self._by_formula, known, batch, clip, 0.0)
+                continue
             total.fill(0.0)
             if self._together and len(batch):
                 self._weighed(flat, batch, clip, level, total)
@@ -142,8 +187,22 @@ class RuledSums(UnitSums):
         self.engine.weighed_sum(flat, batch, weigh, total[: self._inner])
         total[self._inner :] = math.fsum(tails)
 
+    def _formula_sum(self, engine: ClipsByFormula, known: Floats, batch: Indices, clip: float, lattice: float) -> Array:
+        """The sum of all shares by an engine that computes the formula; in lattice steps if that is not zero."""
+        level, total = self._level(known, clip), np.zeros(self.dimension)
+        formula = formula_of(self.rule, clip, level)
+        assert formula is not None  # asked for when the engine was taken
+        unit = 1.0 / lattice if lattice else 0.0
+        total[: self._inner], norms = engine.formula_sum(known[: self._inner], batch, formula, unit)
+        if self.rule.tails:
+            _, tails = _enforced(self.rule, norms, clip, level)
+            total[self._inner :] = np.rint(tails * unit).sum() if unit else math.fsum(tails)
+        return total
+
     def _steps(self, engine: SumsOnLattice, known: Floats, clip: float, lattice: float, batch: Indices) -> Array:
         """The sum of the shares of these records in lattice steps."""
+        if self._by_formula is not None and not self._units:
+            return self._formula_sum(self._by_formula, known, batch, clip, lattice)
         flat, level = known[: self._inner], self._level(known, clip)
         steps, own = np.zeros(self.dimension), on_lines((self.dimension,), np.float64)
         for some in self._parts(batch):
@@ -161,7 +220,18 @@ class RuledSums(UnitSums):
 
     def _share(self, gradient: Floats, clip: float, level: float) -> Array:
         """One record's share; a gradient that is not finite counts as zero."""
-        share, scaled, size, length = np.zeros(self.dimension), gradient, 1.0, 0.0
+        if self._layers is None:
+            return self._whole_share(gradient, clip, level)
+        if not np.isfinite(gradient).all():
+            return np.zeros(self.dimension)
+        share, most = np.empty(self.dimension), clip / math.sqrt(len(self._layers))
+        for places in self._layers:
+            share[places] = self._whole_share(gradient[places], most, most)
+        return share
+
+    def _whole_share(self, gradient: Floats, clip: float, level: float) -> Array:
+        """The share of a gradient, or of a layer's part of it."""
+        share, scaled, size, length = np.zeros(len(gradient) + self.rule.tails), gradient, 1.0, 0.0
         top = float(np.max(np.abs(gradient), initial=0.0))
         if 0.0 < top < math.inf:
             exponent = math.frexp(top)[1]  # brought to size one before it is squared: no square overflows or vanishes
@@ -170,8 +240,8 @@ class RuledSums(UnitSums):
             length = math.ldexp(size, exponent)
         factors, tail = _enforced(self.rule, np.array([length]), clip, level)
         if length > 0.0:
-            share[: self._inner] = scaled * (min(float(factors[0]) * length, clip) / size)
-        share[self._inner :] = tail[: self.rule.tails]
+            share[: len(gradient)] = scaled * (min(float(factors[0]) * length, clip) / size)
+        share[len(gradient) :] = tail[: self.rule.tails]
         return share
 
     def _level(self, known: Floats, clip: float) -> float:

@@ -29,6 +29,7 @@ from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training import _bookkeeping
 from dptune.training._module_state import ModuleState, refuse_hooks
+from dptune.training._prepared import targets_of
 from dptune.training._public_check import MIXES, Unchanged, draws, odd_rows, refuse_layers, rows_for, steady
 from dptune.training._shares import add_share, total_steps
 from dptune.training._torch_gradients import (
@@ -108,8 +109,10 @@ class TorchEngine:
         data = data.flat if self._fresh else data
         if data is self._data:
             return
-        if data.classes == 1:
-            raise InvalidInput("The torch engine trains classifiers; real targets are trained by engine='numpy'.")
+        if data.classes == 1 and self.dtype is not np.float64:
+            raise InvalidInput(
+                "Targets that are numbers need an engine in double precision. Build it with double=True."
+            )
         shape = (data.shape, data.classes)
         if shape != self._chosen:
             with silence():
@@ -118,7 +121,18 @@ class TorchEngine:
         self._data = data
         with np.errstate(all="ignore"):  # a record that is too large for single precision will be dropped
             self._x = torch.from_numpy(np.ascontiguousarray(data.x, dtype=self.dtype))
-        self._y = torch.from_numpy(data.y)
+        self._y = torch.from_numpy(targets_of(data))
+
+    @property
+    def layer_places(self) -> list[Indices]:
+        """The places of the parameters of every module that has some itself."""
+        owners = [name.rpartition(".")[0] for name in self._names]
+        sizes = [p.numel() for p in self._trained]
+        each = np.split(np.arange(self.dimension), np.cumsum(sizes)[:-1])
+        return [
+            np.concatenate([own for own, name in zip(each, owners, strict=True) if name == owner])
+            for owner in dict.fromkeys(owners)
+        ]
 
     @plain_torch()
     def clipped_sums(self, parameters: Floats, batches: Sequence[Indices], clips: Floats, out: Floats) -> None:
@@ -253,14 +267,16 @@ class TorchEngine:
     def _check_outputs(self, shape: tuple[int, ...], classes: int) -> None:
         outputs = self.logits(np.array(self._flat.numpy()), np.zeros((1, *shape)))
         if outputs.shape != (1, classes):
+            wanted = "classes. Its last layer must return one score per class."
             raise InvalidInput(
-                f"The module gives outputs of shape {tuple(outputs.shape[1:])} for {classes} "
-                "classes. Its last layer must return one score per class."
+                f"The module gives outputs of shape {tuple(outputs.shape[1:])} for "
+                + ("a number. Its last layer must return one." if classes == 1 else f"{classes} {wanted}")
             )
 
     def _take_mode(self, x: Tensor, y: Tensor, clip: float, expected: Tensor, size: float) -> None:
         reasons = []
-        for mode in self._modes:
+        # Where an output is its target but for rounding, the error's sign turns on last bits: no peer may decide those.
+        for mode in ["alone"] if y.is_floating_point() else self._modes:
             self.mode = mode
             try:
                 got = self._seeded(self._sum, x, y, clip)
@@ -310,11 +326,13 @@ class TorchEngine:
         """
         with kept():
             start = Globals.seeded(self._seed())
-            for one, label in single_records(x, y):
+            room = x.new_empty((1, *x.shape[1:]))  # some libraries round by where an array lies
+            for one, label in single_records(x, y) if len(x) else ():  # torch splits nothing into one part
                 self._restore()
                 start.restore()
+                room.copy_(one)
                 try:
-                    gradient = gradient_alone(self._module, self._trained, one, label)
+                    gradient = gradient_alone(self._module, self._trained, room, label)
                 except Exception:
                     continue
                 yield gradient

@@ -6,14 +6,36 @@ import itertools
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dptune._global_state import plain_torch
 from dptune._typing import Floats
 from dptune.training._bookkeeping import TemperedSigmoid
 from dptune.training.models import Activation, Cnn, Conv, GlobalMean, Mlp
 
-__all__ = ["TemperedSigmoid", "build", "flat_parameters"]
+__all__ = ["InRange", "TemperedSigmoid", "build", "flat_parameters", "in_range"]
+
+
+class InRange(nn.Module):
+    """Shares of a declared range as values, never outside of it: the last layer of released modules for numbers."""
+
+    def __init__(self, low: float, high: float) -> None:
+        super().__init__()
+        self.low, self.high = float(low), float(high)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Values in the range; what is below 0 or above 1 is its end."""
+        inside = x.clamp(0.0, 1.0)
+        return (self.low * (1.0 - inside) + self.high * inside).clamp(self.low, self.high)
+
+    def extra_repr(self) -> str:
+        """The range."""
+        return f"{self.low}, {self.high}"
+
+
+def in_range(module: nn.Module, ends: tuple[float, float]) -> nn.Sequential:
+    """A module that was trained on shares of a range, giving values of that range."""
+    return nn.Sequential(module, InRange(*ends)).eval()
 
 
 def flat_parameters(module: nn.Module) -> Floats:

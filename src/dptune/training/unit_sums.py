@@ -34,6 +34,10 @@ __all__ = ["EXACT_ROW", "ROW", "UnitSums", "row_bound"]
 ROW = 2.0**10  # the longest gradient of one row, in clip norms
 EXACT_ROW = 2.0**6  # the same in exact sums, whose steps are a fixed part of it
 _NUMBERS = 2**19  # of explicit gradients at a time
+_SINGLE = (
+    "Units of several rows need an engine in double precision: their gradients are summed before they are clipped, and "
+    "may cancel. Build it with double=True."
+)
 
 
 class UnitSums:
@@ -41,6 +45,7 @@ class UnitSums:
 
     Args:
         engine: What computes sums over rows, in double precision.
+        single: Whether a deriving class has a use for engines in single precision; units have none.
 
     Raises:
         InvalidInput: If the engine computes in single precision.
@@ -61,15 +66,12 @@ class UnitSums:
 
     together = 1
 
-    def __init__(self, engine: Engine) -> None:
-        if engine.dtype is not np.float64:
-            raise InvalidInput(
-                "Units of several rows need an engine in double precision: their gradients are summed before they are "
-                "clipped, and may cancel. Build it with double=True."
-            )
+    def __init__(self, engine: Engine, *, single: bool = False) -> None:
+        if engine.dtype is not np.float64 and not single:
+            raise InvalidInput(_SINGLE)
         self.engine = engine
         self.dimension = engine.dimension
-        self.dtype: type[np.floating[Any]] = np.float64
+        self.dtype: type[np.floating[Any]] = engine.dtype
         self._at_once, self._starts = 1, np.zeros(1, np.int64)
 
     def start(self, key: Randomness) -> Floats:
@@ -80,6 +82,8 @@ class UnitSums:
         """Take the units that later calls refer to by index."""
         if not isinstance(data, UnitDataset):
             raise InvalidInput(f"Sums over units need a UnitDataset; got {type(data).__name__}.")
+        if self.dtype is not np.float64:
+            raise InvalidInput(_SINGLE)
         self.engine.bind(data.rows)
         self._starts = data.starts
         self._take_at_once(data.unit_rows * data.features)
