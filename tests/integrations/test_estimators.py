@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -20,6 +20,7 @@ from dptune.errors import InvalidInput
 from dptune.executors.models import kind_of, open_model, pack_model
 from dptune.integrations.estimators import epsilon_of, estimator_trainer
 from dptune.randomness import Randomness
+from dptune.regression import RegressionDataset
 
 RNG = np.random.default_rng(0)
 Y = np.arange(600) % 3
@@ -92,6 +93,40 @@ def test_arrays_become_what_estimators_are_fitted_on(tmp_path: Path) -> None:
     assert release.model.predict(X).shape == (600,)
 
 
+def _stated(name: str = "LinearRegression", **attributes: Any) -> Any:
+    return type(name, (), {"__module__": "diffprivlib.models", "epsilon": 0.5, **attributes})()
+
+
+def test_what_diffprivlib_states_is_for_a_record_replaced() -> None:
+    """Its models tell the exact number of records, so no epsilon at all covers one that is added or removed."""
+    assert epsilon_of(_stated()) == dpt.PureDp(0.5, neighbours=dpt.RECORD_REPLACED)
+    trainer = estimator_trainer(lambda p: _stated(), validation=dpt.Dataset(X, Y, 3, public=True))
+    with pytest.raises(InvalidInput, match="one record replaced"):
+        dpt.RandomStopping(dpt.Space(c=dpt.Int(1, 2)), dpt.Geometric(2)).plan(dpt.Budget(4, 1e-5), trainer)
+
+
+def test_a_record_of_naive_bayes_may_change_its_class() -> None:
+    assert epsilon_of(_stated("GaussianNB", bounds=(-1, 1))).pure_epsilon == 1.0
+    assert epsilon_of(_stated("GaussianNB", bounds=([0, -1], [1, 0]))).pure_epsilon == 1.0
+    for bounds in ((5, 6), ([-1, -2], [1, -1])):
+        with pytest.raises(InvalidInput, match="have 0 between them"):
+            epsilon_of(_stated("GaussianNB", bounds=bounds))
+
+
+@pytest.mark.parametrize("places", [[], [0], list(range(600))])
+def test_estimators_are_fitted_on_numbers(places: list[int]) -> None:
+    numbers = RegressionDataset(X, X @ [1.0, 2.0], target_range=(-3, 3), feature_range=(-1, 1))
+    shown = RegressionDataset(X, X @ [1.0, 2.0], target_range=(-3, 3), public=True)
+    trainer = estimator_trainer(lambda p: LinearRegression(), cost=dpt.PureDp(1.0), validation=shown)
+    trainer.check({}, numbers)
+    fitted = trainer.fit({}, numbers.take(np.array(places, int)), Randomness.rehearsal(1).generator())
+    assert fitted.model.predict(X).shape == (600,)
+    if len(places) == 600:
+        assert fitted.score > 0.95
+    with pytest.raises(InvalidInput, match="classes, or numbers"):
+        trainer.check({}, DATA)
+
+
 diffprivlib = pytest.mark.filterwarnings("ignore")  # its warnings are about other things than this
 
 
@@ -111,7 +146,8 @@ def test_estimators_of_diffprivlib_are_fitted_and_stored_without_a_pickle(name: 
         "LogisticRegression": lambda p: models.LogisticRegression(epsilon=p["epsilon"], data_norm=1.5),
     }
     trainer = estimator_trainer(makers[name], validation=dpt.Dataset(X, Y, 3, public=True))
-    assert trainer.cost({"epsilon": 30.0}) == dpt.PureDp(30.0)
+    price = 60.0 if name == "GaussianNB" else 30.0
+    assert trainer.cost({"epsilon": 30.0}) == dpt.PureDp(price, neighbours=dpt.RECORD_REPLACED)
     one, same = (trainer.fit({"epsilon": 30.0}, DATA, Randomness.rehearsal(1).generator()) for _ in range(2))
     assert one.score > 0.7
     assert one.model.get_params()["random_state"] is None if name == "LogisticRegression" else True
@@ -138,6 +174,28 @@ def test_the_plain_estimator_predicts_as_diffprivlib_does(name: str, classes: in
         assert type(made) is not type(given)
         assert np.array_equal(made.predict(X), given.predict(X))
         assert np.allclose(made.predict_proba(X), given.predict_proba(X), atol=1e-12)
+
+
+@diffprivlib
+def test_a_linear_regression_of_diffprivlib_is_released(tmp_path: Path) -> None:
+    models, targets = _models(), X @ [1.0, 2.0]
+    trainer = estimator_trainer(
+        lambda p: models.LinearRegression(epsilon=5.0, bounds_X=(-1, 1), bounds_y=(-3, 3), fit_intercept=p["c"]),
+        validation=RegressionDataset(X, targets, target_range=(-3, 3), public=True),
+    )
+    release = dpt.tune(
+        (X, targets), target_range=(-3, 3), records=600, trainer=trainer, space=dpt.Space(c=dpt.Choice(True, False)),
+        epsilon=40, delta=1e-5, neighbours=dpt.RECORD_REPLACED, dataset="rings", ledger=_opened(tmp_path), explain=None,
+        out=tmp_path / "run",
+    )  # fmt: skip
+    assert type(release.model).__module__.startswith("sklearn.")
+    assert release.model.score(X, targets) > 0.5
+
+
+def _opened(folder: Path) -> dpt.Ledger:
+    ledger = dpt.Ledger.create(folder / "one.ledger")
+    ledger.add("rings", 40, 1e-5, neighbours=dpt.RECORD_REPLACED)
+    return ledger
 
 
 def test_a_forest_is_refused_before_the_charge(tmp_path: Path) -> None:

@@ -220,9 +220,9 @@ def test_the_example_changes_six_lines() -> None:
     assert max(len(before), len(after)) < 40
 
 
-def _run(program: str, name: str, folder: Path) -> str:
+def _run(folder: Path, *command: str) -> str:
     told = subprocess.run(
-        [sys.executable, "-W", "ignore", str(EXAMPLES / program), name],
+        [sys.executable, "-W", "ignore", *command],
         capture_output=True, text=True, cwd=folder, check=False,
         env={**os.environ, "DPTUNE_LEDGER": str(folder / "own.ledger")},
     )  # fmt: skip
@@ -231,12 +231,32 @@ def _run(program: str, name: str, folder: Path) -> str:
 
 
 def test_the_examples_run(tmp_path: Path) -> None:
-    assert "accuracy" in _run("opacus_before.py", "digits", tmp_path)
-    assert "epsilon 4.0" in _run("opacus_mnist.py", "digits", tmp_path)
+    assert "accuracy" in _run(tmp_path, str(EXAMPLES / "opacus_before.py"), "digits", "1")
+    assert "epsilon 4.0" in _run(tmp_path, str(EXAMPLES / "opacus_mnist.py"), "digits", "1")
+
+
+_MNIST = """
+import sys
+import dptune as dpt
+method, example = sys.argv[1:]
+sys.argv, sys.path[:0] = ["", "mnist", "1"], [example]
+import opacus_mnist as made
+space, runs = dpt.Space(lr=dpt.Float(0.1, 2, log=True)), dpt.Geometric(2)
+stopping = dpt.RandomStopping(space, runs)
+chosen = stopping if method == "stopping" else dpt.Subset(stopping, fraction=0.1)
+data = dpt.Dataset(made.X.numpy(), made.DATA.train.y, 10, name="mnist")
+plan = chosen.plan(dpt.Budget(4, 1e-5), made.train)
+release = dpt.run(plan, made.train, data, dataset="mnist", explain=None)
+found = release.model.predict(made.TEST.numpy())
+print(release.outcome, f"{release.epsilon:.2f}", (found == made.DATA.test.y).mean())
+"""
 
 
 @pytest.mark.slow
-def test_the_example_runs_on_mnist(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["stopping", "subset"])
+def test_the_example_releases_on_mnist(tmp_path: Path, method: str) -> None:
     if not (Path(os.environ.get("DPTUNE_DATA", "")) / "mnist").is_dir():
         pytest.skip("DPTUNE_DATA names no folder with mnist/")
-    assert "epsilon 4.0" in _run("opacus_mnist.py", "mnist", tmp_path)
+    told = _run(tmp_path, "-c", _MNIST, method, str(EXAMPLES))
+    print(method, told)
+    assert told.startswith("model 4.00 ")

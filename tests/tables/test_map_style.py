@@ -18,6 +18,7 @@ import torch
 from dptune.errors import InvalidInput
 from dptune.planner import tune
 from dptune.planner.incoming import Declared, bring_in
+from dptune.regression import RegressionDataset
 from dptune.tables import array_dataset, array_regression, array_units
 from dptune.tables.map_style import read_map_style, record_shape
 from dptune.training import Cnn, DpSgdTrainer, Settings
@@ -279,3 +280,42 @@ def test_a_cell_whose_own_methods_raise_is_repaired_alone(kind: str) -> None:
     assert numbers[[0, 2]].tolist() == [1.0, 3.0]
     assert len(array_units(plain, ["a", RUDE[kind], "b", "a"], 2)) in (2, 3)
     assert len(UnitDataset(plain, ["a", RUDE[kind], "b", "a"], 2)) in (2, 3)
+
+
+class Numbers(torch.utils.data.Dataset[Any]):
+    """Targets that are numbers, some of them odd."""
+
+    targets: tuple[Any, ...] = (1.5, torch.tensor(2.0), 10**400, "x", float("nan"), float("inf"), -7)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, place: int) -> tuple[Any, Any]:
+        return torch.ones(2), self.targets[place]
+
+
+def test_targets_may_be_numbers() -> None:
+    data, repairs = read_map_style(Numbers(), None, (2,), target_range=(0, 4))
+    assert isinstance(data, RegressionDataset)
+    assert data.y.tolist() == [1.5, 2.0, 2.0, 2.0, 2.0, 4.0, 0.0]
+    assert repairs == {}
+    taken = bring_in(Numbers(), Declared(records=7, target_range=(0, 4), shape=(2,)), None)
+    assert taken.data.y.tolist() == data.y.tolist()
+    with pytest.raises(InvalidInput, match="contradict"):
+        bring_in(Numbers(), Declared(records=7, target_range=(0, 4), classes=2, shape=(2,)), None)
+
+
+def test_public_targets_are_taken_for_numbers_as_those_of_arrays_are() -> None:
+    class Many(Numbers):
+        targets = tuple(place / 4 for place in range(30))
+
+    seen = bring_in(Many(), Declared(public=True), None).data
+    assert isinstance(seen, RegressionDataset)
+    assert seen.target_range == (0.0, 7.25)
+    assert bring_in(Many(), Declared(public=True, task="classification"), None).data.classes == 30
+
+
+def test_a_loader_is_refused_with_what_to_give() -> None:
+    loader = torch.utils.data.DataLoader(Numbers())
+    with pytest.raises(InvalidInput, match=r"torch's DataLoader: give its data set, loader\.dataset"):
+        bring_in(loader, Declared(records=7, classes=2), None)

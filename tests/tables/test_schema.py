@@ -93,6 +93,7 @@ _MISTAKES = {
     "older version": ("version = 1", "version = 0", "has version 0; this dptune reads version 1"),
     "newer version": ("version = 1", "version = 2", "has version 2; this dptune reads version 1"),
     "no version": ("version = 1", "", "write version = 1"),
+    "too many records": ("records = 5000", "records = 1_000_000_000_000_000", "'records' must be a whole number in"),
     "no records": ("records = 5000", "records = 0", "needs 'records'"),
     "no range": ("range = [0, 120]", "", "needs range = [lowest, highest]"),
     "empty range": ("[0, 120]", "[5, 5]", "must be [lowest, highest]"),

@@ -291,7 +291,7 @@ def stated_records(job: Job, data: Any) -> int | None:
     described = job.get("data", "schema")
     stated = job.get("data", "records") if described is None else described["records"]
     if stated is not None:
-        return integer("records", stated, 1)
+        return integer("records", stated, 1, 10**12)
     return len(data) if job.get("data", "name") in _BENCHMARKS else None
 
 

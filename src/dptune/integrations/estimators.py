@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from dptune.accounting import Cost, PureDp
+from dptune.accounting import RECORD_REPLACED, Cost, PureDp
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.integrations._generators import forget_generators, secret_state
+from dptune.regression import range_of
+from dptune.scores import natural_score
 from dptune.trainer import Fitted, Params
 
 __all__ = ["EstimatorTrainer", "epsilon_of", "estimator_trainer"]
@@ -25,6 +27,7 @@ __all__ = ["EstimatorTrainer", "epsilon_of", "estimator_trainer"]
 _PREDICTS_BY: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "GaussianNB": ({}, ("classes_", "class_prior_", "theta_", "var_", "n_features_in_")),
     "LogisticRegression": ({"solver": "liblinear"}, ("classes_", "coef_", "intercept_", "n_features_in_")),
+    "LinearRegression": ({}, ("coef_", "intercept_", "n_features_in_")),
 }
 # What an estimator of diffprivlib would read off the records if nobody says it.
 _BOUNDS = ("data_norm", "bounds", "bounds_X", "bounds_y", "classes")
@@ -37,8 +40,9 @@ class EstimatorTrainer:
     Args:
         factory: a function of the parameters that returns a new, unfitted estimator.
         declared: the cost of one ``fit`` for given parameters.
-        validation: records that the caller declares public, on which the score is the accuracy. Without them the
-            score says nothing, and methods need ``validation=PrivateValidation(...)``.
+        validation: records that the caller declares public, on which the score is the accuracy, or for numbers the
+            absolute error's. Without them the score says nothing, and methods need
+            ``validation=PrivateValidation(...)``.
 
     Example:
         >>> from sklearn.dummy import DummyClassifier
@@ -61,7 +65,8 @@ class EstimatorTrainer:
         The state tells the noise, and an estimator is released with its parameters.
 
         A public record of every class, all zeros, is added to the private ones: so every fit knows all classes, and
-        which of them the private records hold decides neither what is released nor whether ``fit`` raises.
+        which of them the private records hold decides neither what is released nor whether ``fit`` raises. Where
+        targets are numbers, two such records are added, one at each end of the range.
 
         Args:
             params: the configuration.
@@ -69,7 +74,7 @@ class EstimatorTrainer:
             rng: all randomness of the run.
 
         Returns:
-            The fitted estimator, and its accuracy on the public records.
+            The fitted estimator, and its score on the public records.
         """
         estimator = self.factory(params)
         names = [name for name in estimator.get_params() if name.rpartition("__")[2] == "random_state"]
@@ -78,14 +83,18 @@ class EstimatorTrainer:
             estimator.set_params(**{name: state})
         if "accountant" in estimator.get_params():  # by default one for the whole process, which counts its fits
             estimator.set_params(accountant=type(estimator.accountant)())
-        blank = np.clip(np.zeros((data.classes, data.features), data.x.dtype), *data.feature_range)
-        estimator.fit(np.concatenate([data.x, blank]), np.concatenate([data.y, np.arange(data.classes)]))
+        ends = range_of(data)
+        targets = np.arange(data.classes) if ends is None else np.array(ends)
+        blank = np.clip(np.zeros((len(targets), data.features), data.x.dtype), *data.feature_range)
+        estimator.fit(np.concatenate([data.x, blank]), np.concatenate([data.y, targets]))
         estimator.set_params(**dict.fromkeys(names))  # who knows the seed can take the noise away again
         forget_generators(estimator, {seed for state in states.values() for seed in state.told})
         model = _plain(estimator)
         if self.validation is None:
             return Fitted(model, 0.0)
-        return Fitted(model, float(np.mean(model.predict(self.validation.x) == self.validation.y)))
+        found = np.asarray(model.predict(self.validation.x))
+        each = natural_score(self.validation).values(found, self.validation.y, range_of(self.validation))
+        return Fitted(model, float(np.mean(each)))
 
     @property
     def takes_datasets(self) -> bool:
@@ -104,6 +113,10 @@ class EstimatorTrainer:
         """
         if not isinstance(data, Dataset):
             raise InvalidInput(f"Estimators are fitted on a dptune Dataset; got {type(data).__name__}.")
+        if self.validation is not None and (range_of(self.validation) is None) != (range_of(data) is None):
+            raise InvalidInput(
+                "The 'validation' of an estimator must have targets as the data has: classes, or numbers."
+            )
         if len(data.shape) > 1:
             raise InvalidInput(f"Estimators take rows; these records have the shape {data.shape}. Give 'data.flat'.")
 
@@ -135,8 +148,9 @@ def estimator_trainer(
     Args:
         factory: a function of the parameters that returns a new, unfitted estimator.
         cost: the cost of one ``fit``, or a function of the parameters that returns it; by default a pure epsilon that
-            is read off the estimator (``estimator.epsilon``), as diffprivlib's have it.
-        validation: records that the caller declares public, on which the score is the accuracy.
+            is read off the estimator of diffprivlib, for one record replaced (:func:`epsilon_of`).
+        validation: records that the caller declares public, on which the score is the accuracy, or for numbers the
+            absolute error's.
 
     Returns:
         The trainer.
@@ -160,7 +174,12 @@ def estimator_trainer(
 
 
 def epsilon_of(estimator: object) -> PureDp:
-    """The pure cost that an estimator of diffprivlib states in its attribute ``epsilon``.
+    """The pure cost that an estimator of diffprivlib states in its attribute ``epsilon``, for one record replaced.
+
+    diffprivlib takes the number of records for public: the priors of its naive Bayes tell it exactly, and noise on its
+    means is scaled by it. So what it states holds for a record that is replaced, and for none that is added or removed:
+    plan with ``neighbours=RECORD_REPLACED``. A replaced record of ``GaussianNB`` may change its class, which moves the
+    counts and sums of two classes, each at the stated price: it costs twice that. All else is its authors' promise.
 
     Elsewhere an ``epsilon`` may be anything (a loss's, in scikit-learn's ``SGDClassifier``), so it is not read.
 
@@ -171,7 +190,8 @@ def epsilon_of(estimator: object) -> PureDp:
         What one ``fit`` of it costs.
 
     Raises:
-        InvalidInput: it is no estimator of diffprivlib, states none, or would read bounds off the records.
+        InvalidInput: it is no estimator of diffprivlib, states none, would read bounds off the records, or has bounds
+            under which its sums move further than its noise is made for.
 
     Example:
         >>> from sklearn.linear_model import SGDClassifier
@@ -196,4 +216,12 @@ def epsilon_of(estimator: object) -> PureDp:
             f"{type(estimator).__name__} would read its bounds off the private records, which no epsilon covers; give "
             f"{unsaid[0]!r} in the factory."
         )
-    return PureDp(float(stated))
+    if not any(one.__name__ == "GaussianNB" for one in type(estimator).__mro__):
+        return PureDp(float(stated), neighbours=RECORD_REPLACED)
+    low, high = (np.asarray(end, np.float64) for end in getattr(estimator, "bounds", (0.0, 0.0)))
+    if (low > 0).any() or (high < 0).any():
+        raise InvalidInput(
+            "GaussianNB noises sums as if a record moved them by high - low at most, which holds where 'bounds' have 0 "
+            "between them; shift the features, or declare the cost."
+        )
+    return PureDp(2.0 * float(stated), neighbours=RECORD_REPLACED)

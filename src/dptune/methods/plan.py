@@ -50,7 +50,8 @@ class Method(ABC):
 
     name: ClassVar[str]
     usual: ClassVar[Mapping[str, Any]] = {}
-    """Settings that a job may leave out although the class has no default for them."""
+    """Settings that a job may leave out although the class has no default for them; a function is given the number of
+    candidates, where the method has a list of them."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -22,7 +22,7 @@ from dptune.methods.plan import Method
 from dptune.methods.registry import known_methods, method_named
 from dptune.methods.validation import PrivateValidation
 from dptune.scores import Score
-from dptune.spaces import Domain, Space
+from dptune.spaces import Candidates, Domain, Space
 
 __all__ = ["Surroundings", "method_from_settings"]
 
@@ -86,7 +86,10 @@ def _built(kind: type[Method], given: dict[str, Any], job: Surroundings, share: 
     else:
         given = {**kind.usual, **given}
         if "candidates" in accepted:
-            given["candidates"] = job.offered(given.pop("grid", _POINTS))
+            given["candidates"] = offered = job.offered(given.pop("grid", _POINTS))
+            if isinstance(offered, Candidates):
+                unset = [name for name, one in kind.usual.items() if callable(one) and given[name] is one]
+                given |= {name: given[name](len(offered)) for name in unset}
         elif "space" in accepted:
             given["space"] = job.offered(given.pop("grid", None))
         if "validation" in accepted and (scored := job.validation(share)) is not None:

@@ -108,7 +108,7 @@ class Vote(Method):
     default: Params | None = None
 
     name: ClassVar[str] = "vote"
-    usual: ClassVar[Mapping[str, Any]] = {"votes": 5}
+    usual: ClassVar[Mapping[str, Any]] = {"votes": lambda candidates: max(1, min(5, candidates - 1))}
     place: ClassVar[int] = 8
 
     def __post_init__(self) -> None:

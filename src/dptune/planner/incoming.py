@@ -33,12 +33,14 @@ from dptune.tables import (
 from dptune.tables.arrays import check_npz_units
 from dptune.tables.drafting import is_regression
 from dptune.tables.map_style import is_torch_data, read_map_style, record_shape
-from dptune.tables.sources import is_frame, is_sparse, table_kind, tensor_pair
+from dptune.tables.sources import is_sparse, is_tabular, named_kind, table_kind, tensor_pair
 from dptune.trainer import TakesDatasets
 from dptune.training import Cnn, DpSgdTrainer
 from dptune.units import UnitDataset
 
 __all__ = ["Declared", "Incoming", "bring_in", "schema_of_public"]
+
+_BOTH = "'classes' and 'target_range' contradict each other; give a range to predict a number."
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,10 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
     if built_in and is_torch_data(data):
         return _map_style(data, declared, trainer)
     if declared.shape is not None:
-        raise InvalidInput("'shape' is for torch data sets whose records are read one by one; this data has its own.")
+        raise InvalidInput(
+            f"'shape' is for torch data sets whose records are read one by one, other data has its own; got "
+            f"{named_kind(data)}."
+        )
     if declared.units is None and declared.unit_rows is not None and not _is_npz(data):
         raise InvalidInput("'unit_rows' is for rows with 'units', whom each row belongs to; give both, or a schema.")
     if declared.schema is not None or (built_in and _is_table(data)):
@@ -95,9 +100,9 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
         )
     if built_in and not isinstance(data, Dataset | UnitDataset):
         raise InvalidInput(
-            "'data' is the path of a CSV, Parquet or npz file, a DataFrame, a pair (X, y), a torch data set of "
-            f"pairs (x, y), or a dptune Dataset; got {type(data).__name__}. For other records give a 'trainer' "
-            "of your own."
+            "'data' is the path of a CSV, Parquet or npz file, a DataFrame, an Arrow table, a Hugging Face data set, a "
+            f"pair (X, y), a torch data set of pairs (x, y), or a dptune Dataset; got {named_kind(data)}. For other "
+            "records give a 'trainer' of your own."
         )
     if declared.classes is not None:
         raise InvalidInput("'classes' is for arrays (X, y); this data says itself what its classes are.")
@@ -123,18 +128,21 @@ def _map_style(data: Any, declared: Declared, trainer: object | None) -> Incomin
     if not declared.public:
         if shape is None:
             _undeclared("'shape', that of one record, such as (1, 28, 28)")
-        if declared.classes is None:
-            _undeclared("'classes', their number or a list of them")
+        if declared.classes is None and declared.target_range is None:
+            _undeclared("'classes', their number or a list of them (or 'target_range', to predict a number)")
         if records is None and trainer is None:
             _undeclared("'records', about how many there are")
-    made, repairs = read_map_style(data, declared.classes, shape, public=declared.public)
+    if declared.classes is not None and declared.target_range is not None:
+        raise InvalidInput(_BOTH)
+    ends, public, task = declared.target_range, declared.public, declared.task
+    made, repairs = read_map_style(data, declared.classes, shape, public=public, target_range=ends, task=task)
     if declared.public and records is None:
         records = len(made)
-    return Incoming(made, None if records is None else integer("records", records, 1), repairs)
+    return Incoming(made, None if records is None else integer("records", records, 1, 10**12), repairs)
 
 
 def _is_table(data: object) -> bool:
-    return is_frame(data) or (isinstance(data, str | Path) and table_kind(Path(data)) != "npz")
+    return is_tabular(data) or (isinstance(data, str | Path) and table_kind(Path(data)) != "npz")
 
 
 def _is_npz(data: object) -> bool:
@@ -170,12 +178,13 @@ def _table(data: Any, declared: Declared) -> Incoming:
 def schema_of_public(data: Any, target: str | None, *, public: bool, task: str | None = None) -> Schema:
     """The schema of a public table, read off its records; a private one is refused with what to do."""
     if not public:
-        where = data if isinstance(data, str | Path) else "FILE"
-        if where != "FILE" and Path(where).is_dir():
+        where = data if isinstance(data, str | Path) else None
+        if where is not None and Path(where).is_dir():
             raise InvalidInput(f"{where} is a folder; give the CSV, Parquet or npz file in it that has the records.")
+        drafts = "dptune.tables.draft(data)" if where is None else f"'dptune schema draft {where} --out schema.toml'"
         raise InvalidInput(
-            f"Private records need a public schema: 'dptune schema draft {where} --out schema.toml' drafts one from "
-            "the names of the columns; fill it in and give schema='schema.toml' (--schema schema.toml)."
+            f"Private records need a public schema: {drafts} drafts one from the names of the columns; fill it in and "
+            "give schema='schema.toml' (--schema schema.toml)."
         )
     if target is None:
         raise InvalidInput("A public table without a schema needs its 'target' (--target), the column to predict.")
@@ -191,7 +200,7 @@ def _arrays(data: Any, declared: Declared, *, needed: bool) -> Incoming:
         units = check_npz_units(data, declared.unit_rows)
     classes, records, ends = declared.classes, declared.records, declared.target_range
     if classes is not None and ends is not None:
-        raise InvalidInput("'classes' and 'target_range' contradict each other; give a range to predict a number.")
+        raise InvalidInput(_BOTH)
     if declared.public and classes is None and ends is None:
         classes, ends = _seen(np.asarray(y), declared.task)
     if classes is None and ends is None:
@@ -209,7 +218,7 @@ def _arrays(data: Any, declared: Declared, *, needed: bool) -> Incoming:
         made = array_units(made, units, declared.unit_rows, unit=declared.unit)
     if declared.public and records is None:
         records = len(made)
-    return Incoming(made, None if records is None else integer("records", records, 1))
+    return Incoming(made, None if records is None else integer("records", records, 1, 10**12))
 
 
 def _seen(y: AnyArray, task: str | None) -> tuple[list[object] | None, tuple[float, float] | None]:

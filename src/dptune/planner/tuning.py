@@ -68,9 +68,9 @@ def tune(
     predict a number); nothing is counted or inferred. Public data (``data_is="public"``) may be inferred.
 
     Args:
-        data: the records: the path of a CSV, Parquet or npz file, a DataFrame, a pair (X, y), a torch
-            data set of pairs (x, y) by place, a ``Dataset``, or whatever a trainer of your own takes. Images keep their
-            shape, channels first (``docs/torch.md``).
+        data: the records: the path of a CSV, Parquet or npz file, a DataFrame, an Arrow table, a Hugging Face data set,
+            a pair (X, y), a torch data set of pairs (x, y) by place, a ``Dataset``, or whatever a trainer of your own
+            takes. Images keep their shape, channels first (``docs/torch.md``).
         epsilon: the total budget, tuning included.
         delta: the delta at which epsilon is stated.
         schema: what is public about a table, or the TOML file that says it (``docs/tables.md``).

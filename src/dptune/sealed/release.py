@@ -165,8 +165,8 @@ class Release:
         """What the released model says of raw rows, as the names of classes, or as numbers where those are predicted.
 
         Args:
-            rows: The path of a CSV or Parquet file, a DataFrame, an array with the schema's columns in order, or a list
-                of mappings from names of columns to values. The target may be missing.
+            rows: The path of a CSV or Parquet file, a DataFrame, an Arrow table, an array with the schema's columns
+                in order, or a list of mappings from names of columns to values. The target may be missing.
 
         Returns:
             The name of a class or a number for each row. Predictions for private rows are not covered by the statement.

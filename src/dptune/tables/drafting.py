@@ -15,6 +15,7 @@ import numpy as np
 
 from dptune.errors import InvalidInput
 from dptune.tables._cells import numbers, texts
+from dptune.tables.arrow_tables import is_arrow, types_of
 from dptune.tables.columns import Category, Column, Ignored, Number, NumberTarget, Target, Text
 from dptune.tables.schema import VERSION, CsvFormat, Schema
 from dptune.tables.schema_files import UNFILLED, column_lines, toml_key, toml_value
@@ -44,8 +45,8 @@ def draft(
     """The text of a schema file to be filled in, from the names of a table's columns alone.
 
     Args:
-        source: The path of a CSV or Parquet file, or a DataFrame. Of a CSV file only the first line is read, of a
-            Parquet file the declared types too.
+        source: The path of a CSV or Parquet file, a DataFrame, an Arrow table or a Hugging Face data set. Of a CSV file
+            only the first line is read, of a Parquet file and of Arrow tables the declared types too.
         target: The name of the column to predict, if it is known.
         unit: The name of the column that says whose row it is, where somebody may have several.
         from_public: A table of the same kind that anybody may see; ranges and values are read off it.
@@ -95,7 +96,8 @@ def infer(source: Any, *, target: str, csv: CsvFormat | None = None, task: str |
     is a number to be predicted; any other is a class.
 
     Args:
-        source: The path of a CSV or Parquet file, or a DataFrame, of public records.
+        source: The path of a CSV or Parquet file, a DataFrame, an Arrow table or a Hugging Face data set, of public
+            records.
         target: The name of the column to predict.
         csv: How the CSV file is written.
         task: "classification" or "regression", where the values themselves mislead; None: by the rule above.
@@ -150,7 +152,9 @@ def _is_number(name: str) -> bool:
 
 
 def _declared(source: Any) -> dict[str, str]:
-    """The kinds that a Parquet file declares; nothing for others."""
+    """The kinds that a Parquet file or an Arrow table declares; nothing for others."""
+    if is_arrow(source):
+        return dict(types_of(source))
     if is_frame(source) or table_kind(Path(str(source))) != "parquet":
         return {}
     from dptune.tables.parquet_files import parquet_types  # noqa: PLC0415 - optional dependency

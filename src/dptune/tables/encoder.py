@@ -51,8 +51,8 @@ class Encoder:
         """The features of raw rows, without labels.
 
         Args:
-            rows: A path of a CSV or Parquet file, a DataFrame, an array with the features' columns in the schema's
-                order, or a list of mappings from names to values. The target may be missing.
+            rows: A path of a CSV or Parquet file, a DataFrame, an Arrow table, an array with the features' columns in
+                the schema's order, or a list of mappings from names to values. The target may be missing.
 
         Returns:
             One row of features in [-1, 1] for each, in single precision.

@@ -27,7 +27,8 @@ from dptune._typing import AnyArray, Floats
 from dptune._validate import integer, shown
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
-from dptune.tables.arrays import array_dataset
+from dptune.tables.arrays import array_dataset, array_regression
+from dptune.tables.drafting import is_regression
 
 __all__ = ["Apart", "apart", "is_torch_data", "plain_array", "read_map_style", "record_shape"]
 
@@ -68,6 +69,8 @@ def read_map_style(
     *,
     name: str = "data",
     public: bool = False,
+    target_range: tuple[float, float] | None = None,
+    task: str | None = None,
 ) -> tuple[Dataset, dict[str, int]]:
     """The records of a map-style torch data set, whose ``source[place]`` is a pair (x, y).
 
@@ -76,13 +79,16 @@ def read_map_style(
 
     Args:
         source: The data set.
-        classes: How many classes there are, or the labels themselves; None only for public records.
+        classes: How many classes there are, or the labels themselves; None only for public records and for numbers.
         shape: The shape of one record; None only for public records.
         name: What messages and folders call the data.
         public: Whether these records may be shown to anybody: then what is wrong with them is refused.
+        target_range: The smallest and the largest target, where targets are numbers; None for classes.
+        task: For public records of which neither is declared, as :func:`~dptune.tables.drafting.is_regression` has it.
 
     Returns:
-        The records in single precision, and how many became the missing record: all zeros, with the first class.
+        The records in single precision, and how many became the missing record: all zeros, with the first class or the
+        middle of the range.
 
     Raises:
         InvalidInput: The data set gives no records by place, does not fit into memory, or a public record is wrong.
@@ -101,8 +107,8 @@ def read_map_style(
     """
     count = _count(source)
     shape = _first_shape(source, count) if shape is None and public else shape
-    if shape is None or (classes is None and not public):
-        raise InvalidInput("Private records need a declared 'shape' and 'classes'.")
+    if shape is None or (classes is None and target_range is None and not public):
+        raise InvalidInput("Private records need a declared 'shape' and 'classes' (or 'target_range').")
     try:
         x = np.zeros((count, *shape), np.float32)
     except (MemoryError, ValueError):
@@ -115,12 +121,17 @@ def read_map_style(
             if reason is not None and public:
                 raise InvalidInput(f"Record {place} of the public data cannot be taken: {reason}.")
             missing += reason is not None
+    repairs = {"missing records": missing} if missing else {}
+    if classes is None and target_range is None:
+        target_range = _seen_range(labels, task)
+    if target_range is not None:
+        return array_regression(hand_over(x), _numeric(labels), target_range, name=name), repairs
     if classes is None:
         classes = (
             sorted({str(one) for one in labels}) if any(isinstance(one, str) for one in labels) else _numbers(labels)
         )
     y: Any = _numeric(labels) if isinstance(classes, int | np.integer) else labels
-    return array_dataset(hand_over(x), y, classes, name=name), {"missing records": missing} if missing else {}
+    return array_dataset(hand_over(x), y, classes, name=name), repairs
 
 
 def _count(source: Any) -> int:
@@ -207,6 +218,15 @@ def _numeric(labels: list[Label]) -> Floats:
 def _numbers(labels: list[Label]) -> list[object]:
     """The different labels of public records, in order."""
     return list(np.unique(_numeric(labels)).tolist())
+
+
+def _seen_range(labels: list[Label], task: str | None) -> tuple[float, float] | None:
+    """The range of public targets, if they are numbers to be predicted."""
+    values = _numeric(labels)
+    if not len(values) or not np.isfinite(values).all() or not is_regression(values, task):
+        return None
+    low, high = float(values.min()), float(values.max())
+    return low, high if high > low else low + 1.0
 
 
 class Apart:

@@ -17,9 +17,17 @@ from dptune.tables._batches import Batch, check_names, wanted_names
 from dptune.tables._cells import Cells
 from dptune.tables.schema import Schema
 
-__all__ = ["parquet_batches", "parquet_names", "parquet_types"]
+__all__ = [
+    "BATCH_ROWS",
+    "arrow_types",
+    "cells_of",
+    "parquet_batches",
+    "parquet_names",
+    "parquet_types",
+    "readable",
+]
 
-_ROWS = 1 << 16
+BATCH_ROWS = 1 << 16
 
 
 def parquet_names(path: Path) -> list[str]:
@@ -30,24 +38,34 @@ def parquet_names(path: Path) -> list[str]:
 def parquet_types(path: Path) -> list[tuple[str, str]]:
     """Names and declared kinds: "number", "truth", "text", or the file's own word for what cannot be encoded."""
     with _opened(path) as file:
-        return [(field.name, _kind(field.type)) for field in file.schema_arrow]
+        return arrow_types(file.schema_arrow)
 
 
-def parquet_batches(path: Path, schema: Schema, *, labelled: bool) -> Iterator[Batch]:
-    """The rows of a file, in batches."""
-    types = parquet_types(path)
-    check_names([name for name, _ in types], schema, str(path), labelled)
+def arrow_types(declared: Any) -> list[tuple[str, str]]:
+    """The same of the schema that an Arrow table declares."""
+    return [(field.name, _kind(field.type)) for field in declared]
+
+
+def readable(types: list[tuple[str, str]], schema: Schema, where: str, *, labelled: bool) -> list[str]:
+    """The columns that are to be read; refuses names and types that do not fit the schema, all of them public."""
+    check_names([name for name, _ in types], schema, where, labelled)
     wanted = wanted_names(schema, labelled)
     for name, kind in types:
         if name in wanted and kind not in ("number", "truth", "text"):
             raise InvalidInput(
-                f"The column {name!r} of {path} holds {kind}, which cannot be encoded; store numbers or texts, or give "
-                "it kind = 'ignore'."
+                f"The column {name!r} of {where[0].lower() + where[1:]} holds {kind}, which cannot be encoded; store "
+                "numbers or texts, or give it kind = 'ignore'."
             )
+    return wanted
+
+
+def parquet_batches(path: Path, schema: Schema, *, labelled: bool) -> Iterator[Batch]:
+    """The rows of a file, in batches."""
+    wanted = readable(parquet_types(path), schema, str(path), labelled=labelled)
     try:
         with _opened(path) as file:
-            for part in file.iter_batches(batch_size=_ROWS, columns=wanted):
-                yield Batch(part.num_rows, {name: _cells(part.column(name), name == schema.unit) for name in wanted})
+            for part in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+                yield Batch(part.num_rows, {name: cells_of(part.column(name), name == schema.unit) for name in wanted})
     except InvalidInput:
         raise
     except Exception as error:  # cut off or damaged; what it says may quote a record
@@ -83,7 +101,7 @@ def _kind(declared: Any) -> str:
     return "text" if types.is_null(declared) else str(declared)
 
 
-def _cells(column: Any, exact: bool) -> Cells:
+def cells_of(column: Any, exact: bool) -> Cells:
     """The cells of a column; texts as bytes first, because one that is no UTF-8 would stop all others.
 
     Decimal numbers become floats, unless the cells are keys (``exact``): two long ones must stay two.

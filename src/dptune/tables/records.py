@@ -54,7 +54,8 @@ def read_table(source: Any, schema: Schema, *, name: str | None = None, public: 
     """Read a table by its schema, record by record.
 
     Args:
-        source: The path of a CSV or Parquet file, a DataFrame, or a pair (X, y).
+        source: The path of a CSV or Parquet file, a DataFrame, an Arrow table, a Hugging Face data set, or a
+            pair (X, y).
         schema: What is public about it.
         name: What messages and folders call the data; by default the file's name.
         public: Whether these records may be shown to anybody.

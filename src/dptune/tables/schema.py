@@ -95,7 +95,7 @@ class Schema:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
-        object.__setattr__(self, "records", _validate.integer("records", self.records, 1))
+        object.__setattr__(self, "records", _validate.integer("records", self.records, 1, 10**12))
         _check_version(self.version)
         for column in self.columns:
             if not isinstance(column, Column):

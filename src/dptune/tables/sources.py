@@ -1,4 +1,4 @@
-"""Every kind of table as batches of cells: paths, DataFrames, arrays, pairs (X, y), lists of mappings.
+"""Every kind of table as batches of cells: paths, DataFrames, Arrow tables, arrays, pairs (X, y), lists of mappings.
 
 What kind a source is, its columns and their declared types are public. Nothing here looks at a cell.
 """
@@ -16,10 +16,11 @@ from dptune._typing import AnyArray
 from dptune.errors import InvalidInput
 from dptune.tables._batches import Batch, check_names, unit_names, wanted_names
 from dptune.tables._cells import Cells
+from dptune.tables.arrow_tables import arrow_batches, is_arrow, types_of
 from dptune.tables.csv_files import csv_batches, csv_names
 from dptune.tables.schema import CsvFormat, Schema
 
-__all__ = ["batches", "is_frame", "is_sparse", "is_table", "names_of", "table_kind", "tensor_pair"]
+__all__ = ["batches", "is_frame", "is_sparse", "is_tabular", "named_kind", "names_of", "table_kind", "tensor_pair"]
 
 _ROWS = 1 << 16
 _CSV = (".csv", ".tsv", ".txt", ".data")
@@ -65,15 +66,33 @@ def _array(tensor: Any) -> AnyArray:
     return found
 
 
-def is_table(source: object) -> bool:
-    """Whether this is a path or a DataFrame, whose columns have names."""
-    return isinstance(source, str | Path) or is_frame(source)
+def named_kind(source: object) -> str:
+    """What somebody brought that is not taken, and what to give instead where that is known; types are public."""
+    kind = type(source)
+    known = {
+        ("torch", "DataLoader"): "give its data set, loader.dataset",
+        ("polars", "DataFrame"): "give data.to_arrow()",
+        ("polars", "LazyFrame"): "give data.collect().to_arrow()",
+        ("datasets", "DatasetDict"): "give one of its splits, such as data['train']",
+        ("datasets", "IterableDataset"): "it has no records by place; load it without streaming",
+    }
+    root = kind.__module__.partition(".")[0]
+    name = kind.__name__ if root in ("builtins", "__main__") else f"{root}'s {kind.__name__}"
+    hint = known.get((root, kind.__name__))
+    return name if hint is None else f"{name}: {hint}"
+
+
+def is_tabular(source: object) -> bool:
+    """Whether this is a table in memory whose columns have names: a DataFrame, an Arrow table, a Hugging Face one."""
+    return is_frame(source) or is_arrow(source)
 
 
 def names_of(source: object, form: CsvFormat | None = None) -> list[str]:
     """The names of a table's columns."""
     if is_frame(source):
         return [str(name) for name in source.columns]  # type: ignore[attr-defined] # a DataFrame
+    if is_arrow(source):
+        return [name for name, _ in types_of(source)]
     path = _file(source)
     if table_kind(path) == "parquet":
         from dptune.tables.parquet_files import parquet_names  # noqa: PLC0415 - optional dependency
@@ -97,6 +116,8 @@ def batches(source: Any, schema: Schema, *, labelled: bool) -> Iterator[Batch]:
         yield from _path_batches(_file(source), schema, labelled)
     elif is_frame(source):
         yield from _frame_batches(source, schema, labelled)
+    elif is_arrow(source):
+        yield from arrow_batches(source, schema, labelled=labelled)
     elif labelled:
         yield from _pair_batches(source, schema)
     else:
@@ -162,7 +183,8 @@ def _series(series: Any) -> Cells:
 def _pair_batches(source: Any, schema: Schema) -> Iterator[Batch]:
     if not isinstance(source, tuple) or len(source) != 2:
         raise InvalidInput(
-            f"A table is the path of a CSV or Parquet file, a DataFrame, or a pair (X, y); got {type(source).__name__}."
+            "A table is the path of a CSV or Parquet file, a DataFrame, an Arrow table, a Hugging Face data set, or a "
+            f"pair (X, y); got {named_kind(source)}."
         )
     x, y = source
     labels: Cells = y if isinstance(y, np.ndarray) else y.tolist() if hasattr(y, "tolist") else list(y)
@@ -214,4 +236,6 @@ def _listed(row: object, names: list[str]) -> Sequence[Any]:
         return [row.get(name) for name in names]
     if isinstance(row, list | tuple) and len(row) == len(names):
         return row
+    if isinstance(row, np.ndarray) and row.shape == (len(names),) and row.dtype.kind in "fiubOUS":
+        return list(row)
     return (None,) * len(names)
