@@ -38,7 +38,7 @@ class Scale:
 
     clients: tuple[int, ...] = (50, 100, 250)
     secagg_up_to: int = 100
-    repeat: int = 5
+    repeat: int = 3  # cut from five for time, before any full run
     local: hype_accuracy.Scale = hype_accuracy.FULL
 
 
