@@ -21,6 +21,7 @@ from scipy.optimize import brentq
 from dptune._typing import Array
 from dptune.accounting import Cost, DpSgd, Poisson, compose, disjoint, mixture, select, subsample, worst
 from dptune.accounting.renyi import base_curve, disjoint_curve, epsilon_of, stopping_curve, subsampled_curve
+from dptune.errors import InvalidInput
 from dptune.reproductions._koskela_trainings import CLASSES, SHARE, SIZES, Training, Trainings
 from dptune.reproductions.koskela_tuning import DELTA, LEARNING_RATES, METHODS, chances
 from dptune.reproductions.progress import Progress, silent
@@ -125,8 +126,10 @@ def noises(method: str, who: str, grid: Sequence[Pair], total: float, mean: floa
         levels = [noise_for(pair, math.exp(log_target)) for pair in grid]
         return price(method, grid, levels, mean) - total
 
-    least = max(epsilon_of(_ORDERS, curve(pair, _LEVELS[-1]), DELTA) for pair in grid)
-    low, high = math.log(1.01 * least), math.log(total)
+    ends = [[epsilon_of(_ORDERS, curve(pair, level), DELTA) for pair in grid] for level in (_LEVELS[-1], _LEVELS[0])]
+    low, high = math.log(1.01 * max(ends[0])), math.log(0.99 * min(ends[1]))
+    if excess(high) <= 0.0:  # exact costs are below Renyi's: a target above the total may be within it
+        raise InvalidInput(f"'total' {total:g} asks for less noise than {_LEVELS[0]:g}; take a smaller one.")
     place = float(brentq(excess, low, high, xtol=2e-3))
     levels = [noise_for(pair, math.exp(place)) for pair in grid]
     while (  # what lies between levels is only nearly right: never above the total
