@@ -50,6 +50,7 @@ WANTED = (
     "hype-fig9",
     "hype-fig10",
     "hype-fig11",
+    "hype-rivals-cifar",
     "hype-table4",
     "papernot-steinke-fig7",
     "liu-talwar",
@@ -108,6 +109,17 @@ def test_progress_estimates_the_rest() -> None:
     progress.done("two")
     assert said[0].startswith("one: 1 of 2")
     assert said[1].endswith("about 0 s left")
+
+
+def test_what_was_kept_does_not_shorten_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    times = iter([0.0, 10.0])
+    monkeypatch.setattr("dptune.reproductions.progress.time.monotonic", lambda: next(times))
+    progress = Progress(10, said.append)
+    for _ in range(7):
+        progress.known()  # from an earlier call
+    progress.done("one")
+    assert said == ["one: 8 of 10, 10 s so far, about 20 s left"]
 
 
 def test_a_comparison_that_was_not_made_is_no_verdict() -> None:
@@ -221,8 +233,8 @@ def test_rivals_read_what_was_trained_before(tmp_path: Path, monkeypatch: pytest
     final = np.full(100, 0.2)
     final[7] = 0.95
 
-    def kept(*asked: object) -> tuple[np.ndarray, np.ndarray]:
-        del asked
+    def kept(*asked: object, **named: object) -> tuple[np.ndarray, np.ndarray]:
+        del asked, named
         return local, final
 
     monkeypatch.setattr(hype_rivals, "trained", kept)

@@ -90,12 +90,13 @@ def searched(
     land: Landscape, plan: StoppingPlan, most: int, searches: int, say: Callable[[str], None], kept: Kept
 ) -> Array:
     """The curves of so many adaptive searches, one row each; those that were made on this landscape are kept."""
-    known = hashlib.sha256(land.actual.tobytes() + land.spread.tobytes()).hexdigest()[:16]
+    name = hashlib.sha256(land.actual.tobytes() + land.spread.tobytes()).hexdigest()[:16]
     progress, rows = Progress(searches, say), []
     for seed in range(searches):
-        key = {"search": seed, "landscape": known, "most": most}
+        key = {"search": seed, "landscape": name, "most": most}
+        known = key in kept
         rows.append(kept.get(key, lambda seed=seed: search(land, plan, most, seed).tolist()))  # type: ignore[misc]
-        progress.done("adaptive search")
+        progress.known() if known else progress.done("adaptive search")
     return np.array(rows)
 
 

@@ -58,6 +58,7 @@ class Trainings:
 
     def __init__(self, folder: Path | None, progress: Progress) -> None:
         self._kept, self._progress = Kept("koskela-trained", folder), progress
+        self._asked: set[Training] = set()
 
     def accuracy(self, cell: Training) -> float:
         return self._result(cell)[0]
@@ -71,6 +72,10 @@ class Trainings:
             self._progress.done(f"{cell.data}, {cell.part}, noise {cell.noise:.2f}, learning rate {cell.rate:.3g}")
             return made
 
+        if cell not in self._asked:  # every cell is asked for twice
+            self._asked.add(cell)
+            if asdict(cell) in self._kept:
+                self._progress.known()
         return self._kept.get(asdict(cell), make)
 
 

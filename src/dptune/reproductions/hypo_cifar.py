@@ -106,9 +106,11 @@ def landscapes(scale: Scale, say: Callable[[str], None], folder: Path | None) ->
         scores = []
         for i, (lr, clip) in enumerate(where):
             key = {"noise": noise, "lr": lr, "clip": clip, "steps": scale.steps}
+            known = key in kept
             scores.append(kept.get(key, lambda lr=lr, clip=clip, i=i, noise=noise: trained(  # type: ignore[misc]
                 noise, lr, clip, scale.steps, i)))  # fmt: skip
-            progress.done(f"noise {noise:g}, learning rate {lr:.2g}, clip {clip:.2g}: {scores[-1]:.3f}")
+            said = f"noise {noise:g}, learning rate {lr:.2g}, clip {clip:.2g}: {scores[-1]:.3f}"
+            progress.known() if known else progress.done(said)
         found[name] = Landscape(GRID, *fitted(np.asarray(points), np.array(scores), np.asarray(cells)))
     return found
 

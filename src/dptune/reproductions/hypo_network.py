@@ -96,17 +96,19 @@ def landscapes(scale: Scale, say: Callable[[str], None], folder: Path | None) ->
         actual = np.zeros(len(grid))
         for i, cell in enumerate(grid.items):
             lr, clip = float(cell["lr"]), float(cell["clip"])
-            each = [
-                kept.get(
-                    {"noise": noise, "lr": lr, "clip": clip, "steps": scale.steps, "seed": seed},
-                    lambda seed=seed, lr=lr, clip=clip, i=i, noise=noise: trained(  # type: ignore[misc]
-                        noise, lr, clip, scale.steps, 10_000 * seed + i
-                    ),
-                )
+            keys: list[dict[str, object]] = [
+                {"noise": noise, "lr": lr, "clip": clip, "steps": scale.steps, "seed": seed}
                 for seed in range(scale.trainings)
             ]
+            known = all(key in kept for key in keys)
+            each = [
+                kept.get(key, lambda seed=seed, lr=lr, clip=clip, i=i, noise=noise: trained(  # type: ignore[misc]
+                    noise, lr, clip, scale.steps, 10_000 * seed + i))
+                for seed, key in enumerate(keys)
+            ]  # fmt: skip
             actual[i] = np.mean(each)
-            progress.done(f"noise {noise:g}, learning rate {lr:.2g}, clip {clip:.2g}: {actual[i]:.3f}")
+            said = f"noise {noise:g}, learning rate {lr:.2g}, clip {clip:.2g}: {actual[i]:.3f}"
+            progress.known() if known else progress.done(said)
         found[name] = Landscape(grid, actual, np.full(len(grid), _STRAY))
     return found
 

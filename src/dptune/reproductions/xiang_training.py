@@ -107,8 +107,10 @@ def _ladders(scale: Scale, say: Callable[[str], None], folder: Path | None) -> d
             epsilon, rate, seed = scale.ladder[place[1]], scale.rates[place[2]], place[0]
             key = {"data": data, "epsilon": epsilon, "rate": rate, "epochs": scale.epochs_of(data), "seed": seed}
             cell = (data, epsilon, rate, scale.epochs_of(data), 1000 * seed + place[1])
+            known = key in kept
             table[place] = kept.get(key, lambda cell=cell: trained(*cell))  # type: ignore[misc]
-            progress.done(f"{data}, epsilon {epsilon:g}, learning rate {rate:g}: {table[place]:.3f}")
+            said = f"{data}, epsilon {epsilon:g}, learning rate {rate:g}: {table[place]:.3f}"
+            progress.known() if known else progress.done(said)
         found[data] = table
     return found
 
