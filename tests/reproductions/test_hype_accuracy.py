@@ -140,5 +140,6 @@ def test_the_sums_are_counted() -> None:
 def test_out_says_where_results_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hype_resources, "SMALL", hype_resources.Scale((50,), 0, 1, TINY))
     monkeypatch.setattr(hype_resources, "voting", lambda kind, n, repeat: (1.0, 1.0, 1.0))
+    monkeypatch.setattr("dptune.cli.reproduce.require", lambda needs, quick: None)  # the task is made up
     assert main(["reproduce", "hype-table4", "--quick", "--out", str(tmp_path / "mine"), "--json"]) == 0
     assert (tmp_path / "mine" / "hype-table4.jsonl").is_file()

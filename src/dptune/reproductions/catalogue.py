@@ -27,7 +27,7 @@ class Experiment:
     paper: str
     what: str
     run: Run | None = None
-    needs: str = ""  # data or an extra, in words
+    needs: str = ""  # folders of DPTUNE_DATA, as needed.require reads them
     missing: str = ""  # why it is not built, or what of it is not
 
     @property
@@ -300,7 +300,7 @@ EXPERIMENTS = {
         Experiment("koskela-savings", _KOSKELA, "gradient evaluations, section 3.4", _koskela_savings),
         Experiment("liu-talwar", "Liu and Talwar", "known threshold and random stopping", _liu_talwar),
         Experiment("papernot-steinke-fig7", "Papernot and Steinke", "accuracy of the best of K against epsilon",
-                   _papernot_steinke_fig7, "papernot-steinke/lr_acc.json"),
+                   _papernot_steinke_fig7, "papernot-steinke"),
         Experiment("xiang-audit", _XIANG, "three audits and a fourth", _xiang_audit),
         Experiment("xiang-fig-bound", _XIANG, "upper bounds for the base of epsilon 4.36", _xiang_fig_bound),
         Experiment("xiang-table", _XIANG, "accuracy at the same total by three bounds", _xiang_table,
