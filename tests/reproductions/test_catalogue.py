@@ -219,9 +219,9 @@ def test_more_votes_help_where_losses_overlap() -> None:
     near, far = table.as_dicts()[:2]
     assert float(near["k = 5"]) == 1.0  # reference .999 and above
     assert float(far["k = 5"]) > float(far["k = 1"])
-    assert outcomes(table) == ["reproduces"] * 3
+    assert outcomes(table)[:3] == ["reproduces"] * 3
     assert len(hype_simulation.fig2b(goods=(2, 16), repetitions=20).as_dicts()) == 4
-    assert len(hype_simulation.fig2c(candidates=(100, 150), repetitions=20).verdicts) == 3
+    assert len(hype_simulation.fig2c(candidates=(100, 150), repetitions=20).verdicts) == 4
 
 
 def test_rivals_read_what_was_trained_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ sparse vector and permute-and-flip at the same declared budget (``docs/theorems/
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -80,7 +81,7 @@ def fig3(
         _COLUMNS,
         rows,
         _notes(others, repeats),
-        _verdicts(by_level, blind),
+        (*_verdicts(by_level, blind), _rises(rows)),
     )
 
 
@@ -118,6 +119,18 @@ def _verdicts(by_level: Mapping[float, float], blind: float) -> tuple[Verdict, .
             None if math.isnan(five) else five >= 0.95,
             f"fidelity {five:.2f} there; {reached}",
         ),
+    )
+
+
+def _rises(rows: Sequence[tuple[str | int | float, ...]]) -> Verdict:
+    """Columns 2 and 4: final fidelity, and its deviation over 8 runs."""
+    final, spread = ([float(row[column]) for row in rows] for column in (2, 4))
+    higher = all(later > before for before, later in itertools.pairwise(final))
+    return verdict(
+        "the larger k*eps, the higher and more stable the final fidelity (section 4.2)",
+        higher and spread[-1] < spread[0] if len(rows) > 1 else None,
+        f"mean {', '.join(f'{value:.2f}' for value in final)} and deviation of 8 runs "
+        f"{', '.join(f'{value:.2f}' for value in spread)} at k*eps = {', '.join(f'{float(row[0]):g}' for row in rows)}",
     )
 
 
