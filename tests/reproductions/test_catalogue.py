@@ -145,7 +145,7 @@ def test_koskela_figure_1_at_the_reference_points() -> None:
 
 def test_savings_of_section_3_4() -> None:
     assert koskela.speed_ups(15, 0.1) == pytest.approx((6.25, 6.0))
-    assert outcomes(koskela.section34()) == ["reproduces"]
+    assert outcomes(koskela.section34()) == ["reproduces"] * 3
 
 
 @pytest.mark.slow
@@ -275,7 +275,8 @@ def test_tuning_on_a_made_up_landscape(tmp_path: Path, monkeypatch: pytest.Monke
     for row in (paper, ours):
         assert float(row["variant 1"]) > float(row["baseline"])
         assert float(row["time"]) == pytest.approx(150 / 25)
-    assert outcomes(table) == ["reproduces", "reproduces", "cannot be told", "reproduces", "cannot be told"]
+    assert outcomes(table)[:4] == ["reproduces", "reproduces", "cannot be told", "reproduces"]
+    assert outcomes(table)[4:] == ["does not reproduce", "cannot be told"]  # exactly 6 times, which is not below
     count = len(asked)
     koskela_tuning.fig2(scale=scale, folder=tmp_path)
     assert len(asked) == count

@@ -22,9 +22,9 @@ from dptune._typing import Array
 from dptune.accounting import Cost, DpSgd, Poisson, compose, disjoint, mixture, select, subsample, worst
 from dptune.accounting.renyi import base_curve, disjoint_curve, epsilon_of, stopping_curve, subsampled_curve
 from dptune.errors import InvalidInput
-from dptune.reproductions._koskela_trainings import CLASSES, SHARE, SIZES, Training, Trainings
+from dptune.reproductions._koskela_trainings import CLASSES, RATES, SHARE, SIZES, Training, Trainings
 from dptune.reproductions.kept import Kept
-from dptune.reproductions.koskela_tuning import DELTA, LEARNING_RATES, METHODS, chances
+from dptune.reproductions.koskela_tuning import DELTA, LEARNING_RATES, MEAN, METHODS, chances
 from dptune.reproductions.progress import Progress, silent
 from dptune.reproductions.table import Cell, Table, Verdict, verdict
 
@@ -233,8 +233,28 @@ def _figure(number: int, adam: bool, say: Callable[[str], None], scale: Scale, f
             "are those of the subset) are Table 2's. The paper's "
             "means for this figure are in its legends only; 45 is the one its text names.",
         ),
-        _verdicts(rows, number),
+        (*_verdicts(rows, number), _against_figure_2(scale, kept)),
     )  # fmt: skip
+
+
+def _against_figure_2(scale: Scale, kept: Kept) -> Verdict:
+    """At the paper's own sizes, without training: the noise of joint tuning and that of Figure 2, FashionMNIST."""
+    grid = [(rate, round(epochs / rate)) for rate, epochs in pairs("fashion-mnist", 1.0)]
+    alone = (RATES["fashion-mnist"], round(40 / RATES["fashion-mnist"]))
+    found = {}
+    for method in METHODS:
+        key = {"mean noise": method, "total": scale.total, "mean": scale.mean}
+        found[method] = kept.get(key, lambda method=method: [  # type: ignore[misc]
+            float(np.mean(noises(method, "paper", grid, scale.total, scale.mean))),
+            float(noises(method, "paper", [alone], scale.total, MEAN)[0]),
+        ])  # fmt: skip
+    return verdict(
+        "noise levels are higher than in Figure 2 (section 5)",
+        all(joint > single for joint, single in found.values()),
+        f"FashionMNIST at the paper's sizes, total {scale.total:g}, mean {scale.mean:g} and {MEAN:g}, mean over "
+        "candidates: "
+        + ", ".join(f"{method} {joint:.2f} and {single:.2f}" for method, (joint, single) in found.items()),
+    )
 
 
 def _verdicts(rows: list[tuple[Cell, ...]], number: int) -> tuple[Verdict, ...]:
