@@ -17,6 +17,7 @@ from dptune.cli.reproduce import FIGURES
 from dptune.errors import InvalidInput
 from dptune.reproductions import (
     _koskela_trainings,
+    ding,
     hype,
     hype_rivals,
     hype_simulation,
@@ -100,6 +101,27 @@ def test_json_and_figure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert "REPRODUCES" in said_both.out  # the table is not lost
     with pytest.raises(InvalidInput, match="cannot be written"):
         draw(koskela.fig9(), tmp_path / "nowhere" / "lines.svg")
+
+
+@pytest.mark.parametrize("name", ["ding-fig3", "ding-fig4", "hype-fig2"])
+def test_figures_of_simulations_have_curves(name: str, tmp_path: Path) -> None:
+    target = tmp_path / "drawn.svg"
+    small = {
+        "ding-fig3": lambda: ding.fig3(k_epsilons=(5.0, 50.0), repeats=20),
+        "ding-fig4": lambda: ding.fig4(k_epsilons=(5.0, 50.0), granularities=(0.1, 0.05), repeats=3),
+        "hype-fig2": lambda: hype.hype_fig2(clients=20, candidates=20, good=2, votes=(1, 5), repetitions=20),
+    }
+    draw(small[name](), target)
+    assert target.read_text().count("<path") > 10
+
+
+def test_one_total_is_drawn_over_the_data_sets() -> None:
+    rows = [(name, 1.0, who, 4.0, 0.5, 2.0, 0.6, 2.1, 0.7, 5.0) for name in ("a", "b") for who in ("paper", "ours")]
+    plot = koskela_tuning.plotted(rows)
+    assert plot.x == "data: 1 a, 2 b"
+    assert plot.series["variant 2, ours"] == ([1.0, 2.0], [0.7, 0.7])
+    more = koskela_tuning.plotted([*rows, ("a", 2.0, "paper", 4.0, 0.8, 2.0, 0.6, 2.1, 0.7, 5.0)])
+    assert more.series["baseline, paper"] == ([1.0, 2.0], [0.5, 0.8])
 
 
 def test_progress_estimates_the_rest() -> None:

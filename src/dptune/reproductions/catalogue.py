@@ -1,8 +1,8 @@
 """Every experiment of the papers by name: what it is, what it needs, and whether it is built.
 
 Importing this loads no experiment: each is loaded when it runs. A new one is a function ``(quick, say) -> Table`` in
-its paper's file and an entry here; an experiment that cannot be run yet is listed with the reason. The list is one
-file, longer than others, so that it is read in one place.
+its paper's file and an entry here; an experiment that cannot be run yet is listed with the reason. The list
+stays in one file, so that it is read in one place.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import numpy as np
 from dptune._typing import Array, Indices
 from dptune.accounting.shards import ElasticRounds
 from dptune.methods.models import elastic_rounds, flip_choices, threshold_choices
-from dptune.reproductions.table import Table, Verdict, verdict
+from dptune.reproductions.table import Plot, Table, Verdict, verdict
 
 __all__ = ["fig3", "fig4"]
 
@@ -82,7 +82,11 @@ def fig3(
         rows,
         _notes(others, repeats),
         (*_verdicts(by_level, blind), _rises(rows)),
-    )
+        Plot("k*eps", "fidelity", {
+            name: ([float(row[0]) for row in rows], [float(row[column]) for row in rows])
+            for name, column in (("after 5 rounds", 1), ("at the end", 2), ("filtered", 8), ("permute-and-flip", 10))
+        }, log_x=True),
+    )  # fmt: skip
 
 
 def _notes(others: Sequence[float], repeats: int) -> tuple[str, ...]:
@@ -188,4 +192,8 @@ def fig4(
                 "the mean deviation of T is " + ", ".join(f"{value:.1f} at {ke:g}" for ke, value in spread.items()),
             ),
         ),
-    )
+        Plot("n", "T", {
+            f"k*eps = {ke:g}": ([float(r[1]) for r in rows if r[2] == ke], [float(r[3]) for r in rows if r[2] == ke])
+            for ke in k_epsilons
+        }, log_x=True),
+    )  # fmt: skip

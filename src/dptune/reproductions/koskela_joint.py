@@ -24,7 +24,7 @@ from dptune.accounting.renyi import base_curve, disjoint_curve, epsilon_of, stop
 from dptune.errors import InvalidInput
 from dptune.reproductions._koskela_trainings import CLASSES, RATES, SHARE, SIZES, Training, Trainings
 from dptune.reproductions.kept import Kept
-from dptune.reproductions.koskela_tuning import DELTA, LEARNING_RATES, MEAN, METHODS, chances
+from dptune.reproductions.koskela_tuning import DELTA, LEARNING_RATES, MEAN, METHODS, chances, plotted
 from dptune.reproductions.progress import Progress, silent
 from dptune.reproductions.table import Cell, Table, Verdict, verdict
 
@@ -234,6 +234,7 @@ def _figure(number: int, adam: bool, say: Callable[[str], None], scale: Scale, f
             "means for this figure are in its legends only; 45 is the one its text names.",
         ),
         (*_verdicts(rows, number), _against_figure_2(scale, kept)),
+        plotted(rows),
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from dptune.reproductions._koskela_trainings import CLASSES, RATES, SHARE, SIZES
 from dptune.reproductions.progress import Progress, silent
 from dptune.reproductions.table import Cell, Plot, Table, Verdict, verdict
 
-__all__ = ["FULL", "SMALL", "Scale", "chances", "fig2", "fig3"]
+__all__ = ["FULL", "SMALL", "Scale", "chances", "fig2", "fig3", "plotted"]
 
 DELTA, MEAN = 1e-5, 15.0
 _ORDERS = tuple(float(a) for a in range(2, 129))
@@ -184,7 +184,7 @@ def _figure(number: int, adam: bool, scale: Scale, say: Callable[[str], None], f
             "for IMDB (the paper: Opacus' network).",
         ),
         _verdicts(rows, adam),
-        _plot(rows),
+        plotted(rows),
     )
 
 
@@ -260,13 +260,18 @@ def _fixed_rate(paper: Sequence[tuple[Cell, ...]]) -> Verdict:
     )
 
 
-def _plot(rows: list[tuple[Cell, ...]]) -> Plot:
+def plotted(rows: Sequence[tuple[Cell, ...]]) -> Plot:
+    """Accuracy by method and account: over the totals, or over the data sets where there is one total."""
+    names = list(dict.fromkeys(str(row[0]) for row in rows))
+    single = len({row[1] for row in rows}) == 1
     series = {}
-    for who in ("paper", "ours"):
-        picked = [row for row in rows if row[2] == who and row[0] == rows[0][0]]
+    for who in dict.fromkeys(row[2] for row in rows):
+        picked = [row for row in rows if row[2] == who and (single or row[0] == names[0])]
+        x = [float(names.index(str(row[0])) + 1) if single else float(row[1]) for row in picked]
         for name, column in (("baseline", 4), ("variant 1", 6), ("variant 2", 8)):
-            series[f"{name}, {who}"] = ([float(r[1]) for r in picked], [float(r[column]) for r in picked])
-    return Plot(f"total epsilon ({rows[0][0]})", "accuracy", series)
+            series[f"{name}, {who}"] = (x, [float(row[column]) for row in picked])
+    places = ", ".join(f"{place} {name}" for place, name in enumerate(names, 1))
+    return Plot(f"data: {places}" if single else f"total epsilon ({names[0]})", "accuracy", series)
 
 
 def fig2(say: Callable[[str], None] = silent, *, scale: Scale = FULL, folder: Path | None = None) -> Table:
