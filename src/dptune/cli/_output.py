@@ -51,15 +51,19 @@ def print_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]
     console = Console(markup=False, emoji=False)  # names may hold brackets
     names, cells = list(columns), [list(row) for row in rows]
     whole = [_whole([row[index] for row in cells]) for index in range(len(names))]
-    parts = [list(range(len(names)))]
+    parts, fixed = [list(range(len(names)))], list[int | None]([None] * len(names))
     if sum((width or 1) + 3 for width in whole) + 1 > console.width:
-        whole = [max(width or 1, _whole([name]) or 1) for width, name in zip(whole, names, strict=True)]
-        parts = _side_by_side(cells, [width or 1 for width in whole], console.width)
+        words = [[word for row in [names, *cells] for word in row[index].split()] for index in range(len(names))]
+        widths = [min(_LONGEST_WHOLE + 1, max(map(len, each), default=1)) for each in words]
+        parts, fixed = _side_by_side(cells, widths, console.width), list[int | None](widths)
     for part, places in enumerate(parts):
         table = Table(title=None if part else title, title_justify="left", title_style="bold")
         for index in places:
             side: Literal["left", "right"] = "right" if index == 1 else "left"
-            table.add_column(names[index], justify=side, overflow="fold", min_width=whole[index])
+            table.add_column(
+                names[index], justify=side, overflow="fold", width=fixed[index],
+                min_width=whole[index] if fixed[index] is None else None,
+            )  # fmt: skip
         for row in cells:
             table.add_row(*(row[index] for index in places))
         console.print(table)
