@@ -192,6 +192,17 @@ def test_a_reproduced_figure_fits(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert _narrow(capsys.readouterr().out)
 
 
+def test_a_table_that_is_too_wide_goes_on_below(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = ["law", "data", *(f"column{n:02}" for n in range(14))]
+    rows = [[law, "fashion-mnist", *(f"{place}.{n:03}" for n in range(14))] for place, law in enumerate(("one", "two"))]
+    print_rows("wide", columns, rows)
+    shown = capsys.readouterr().out
+    assert _narrow(shown)
+    for word in (*columns[2:], *rows[0][2:], *rows[1][2:]):
+        assert shown.count(word) == 1, word
+    assert shown.count("law") == shown.count("one") == shown.count("two") > 1  # every part says which row is which
+
+
 def test_brackets_in_names_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows("on icu [north]", ["name", "n"], [["ward [bold] :smile:", "1"]])
     shown = capsys.readouterr().out

@@ -33,7 +33,7 @@ def test_cells_are_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [row["T"] for row in table.as_dicts()] == [1, 2, 3, 5, 7, 8, 10]
     wide = hypo_network.table1(scale=TINY, gammas=(0.01, 0.5), folder=tmp_path)
     assert len(asked) == 48
-    assert len(wide.verdicts) == 2
+    assert len(wide.verdicts) == 3
     small, large = wide.as_dicts()
     assert small["paper GP/unif"] == "0.943 / 0.940"
     assert large["paper GP/unif"] == "-"
@@ -87,7 +87,7 @@ def test_a_process_is_fitted_to_few_trainings(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(hypo_cifar, "trained", lambda noise, lr, clip, steps, seed: 0.4 - 0.1 * abs(math.log10(lr) + 2))
     table = hypo_cifar.fig1_cifar(scale=hypo_cifar.Scale(12, 0.01, 4, 8), folder=tmp_path)
     assert [row["T"] for row in table.as_dicts()] == [1, 2, 3, 5, 7, 8]
-    assert len(table.verdicts) == 2
+    assert len(table.verdicts) == 3
     lands = hypo_cifar.landscapes(hypo_cifar.Scale(12, 0.01, 4, 8), lambda line: None, tmp_path)
     best = hypo_cifar.GRID.items[int(lands["GP"].actual.argmax())]
     assert -3.0 < math.log10(float(best["lr"])) < -1.0

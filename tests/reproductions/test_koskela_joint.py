@@ -51,7 +51,8 @@ def test_joint_tuning_on_a_made_up_landscape(tmp_path: Path, monkeypatch: pytest
     (row,) = table.as_dicts()
     assert len(asked) == 3 * 80 + 2
     assert float(row["variant 1"]) > float(row["variant 2"]) > float(row["baseline"])
-    assert [one.outcome for one in table.verdicts] == ["reproduces", "reproduces", "cannot be told", "reproduces"]
+    outcomes = [one.outcome for one in table.verdicts]
+    assert outcomes == ["reproduces", "reproduces", "cannot be told", "reproduces", "does not reproduce"]  # made up
     koskela_joint.fig4(scale=koskela_joint.SMALL, folder=tmp_path)
     assert len(asked) == 3 * 80 + 2
 

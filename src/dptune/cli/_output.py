@@ -9,9 +9,9 @@ import shutil
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Literal, TextIO
 
 from dptune.errors import InvalidInput
 
@@ -44,19 +44,52 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def print_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """A readable table on standard output."""
+    """A readable table on standard output; one that is too wide goes on below, its first columns repeated."""
     from rich.console import Console  # noqa: PLC0415 - slow import, and machines read no tables
     from rich.table import Table  # noqa: PLC0415 - the same
 
-    table = Table(title=title, title_justify="left", title_style="bold")
-    cells = [list(row) for row in rows]
-    for index, column in enumerate(columns):
-        words = [word for row in cells for word in row[index].split() if len(word) <= _LONGEST_WHOLE]
-        whole = max(map(len, words), default=None)  # shorter words stay whole, longer ones are folded
-        table.add_column(column, justify="right" if index == 1 else "left", overflow="fold", min_width=whole)
-    for row in cells:
-        table.add_row(*row)
-    Console(markup=False, emoji=False).print(table)  # names may hold brackets
+    console = Console(markup=False, emoji=False)  # names may hold brackets
+    names, cells = list(columns), [list(row) for row in rows]
+    whole = [_whole([row[index] for row in cells]) for index in range(len(names))]
+    parts, fixed = [list(range(len(names)))], list[int | None]([None] * len(names))
+    if sum((width or 1) + 3 for width in whole) + 1 > console.width:
+        words = [[word for row in [names, *cells] for word in row[index].split()] for index in range(len(names))]
+        widths = [min(_LONGEST_WHOLE + 1, max(map(len, each), default=1)) for each in words]
+        parts, fixed = _side_by_side(cells, widths, console.width), list[int | None](widths)
+    for part, places in enumerate(parts):
+        table = Table(title=None if part else title, title_justify="left", title_style="bold")
+        for index in places:
+            side: Literal["left", "right"] = "right" if index == 1 else "left"
+            table.add_column(
+                names[index], justify=side, overflow="fold", width=fixed[index],
+                min_width=whole[index] if fixed[index] is None else None,
+            )  # fmt: skip
+        for row in cells:
+            table.add_row(*(row[index] for index in places))
+        console.print(table)
+
+
+def _whole(cells: Iterable[str]) -> int | None:
+    """The longest word of a column that stays whole; longer ones are folded."""
+    return max((len(word) for cell in cells for word in cell.split() if len(word) <= _LONGEST_WHOLE), default=None)
+
+
+def _side_by_side(cells: Sequence[Sequence[str]], needed: Sequence[int], width: int) -> list[list[int]]:
+    """Which columns stand together: parts that all begin with the first columns up to one of figures, at most three."""
+    count = len(needed)
+    figures = [
+        any("." in row[index] and not row[index].strip("-+.0123456789e") for row in cells) for index in range(count)
+    ]
+    keys = list(range(min(3, max(1, next((index for index in range(count) if figures[index]), 1)))))
+    room = width - 1 - sum(needed[index] + 3 for index in keys)
+    parts, left = [list(keys)], room
+    for index in range(len(keys), count):
+        if needed[index] + 3 > left and len(parts[-1]) > len(keys):
+            parts.append(list(keys))
+            left = room
+        parts[-1].append(index)
+        left -= needed[index] + 3
+    return parts
 
 
 def wrapped(text: str) -> str:

@@ -17,6 +17,7 @@ import typer
 from dptune.cli._output import print_json, print_rows, wrapped
 from dptune.errors import InvalidInput
 from dptune.reproductions.catalogue import EXPERIMENTS, Experiment
+from dptune.reproductions.needed import require
 
 if TYPE_CHECKING:
     from dptune.reproductions.table import Table
@@ -47,6 +48,7 @@ def reproduce(
         _list(as_json)
         return
     one = _named(figure)
+    require(one.needs, quick)
     began, worked = time.monotonic(), _processor()
     from dptune.reproductions.kept import keep_in  # noqa: PLC0415 - only who computes waits for it
 

@@ -6,7 +6,8 @@ Figure 1. Used by the MNIST and the CIFAR-10 landscapes alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,9 +19,11 @@ from dptune.methods.drive import drive
 from dptune.methods.random_stopping import StoppingPlan
 from dptune.methods.trial import Trial
 from dptune.randomness import Randomness
+from dptune.reproductions.kept import Kept
+from dptune.reproductions.progress import Progress
 from dptune.spaces import Candidates
 
-__all__ = ["DENSITY", "Landscape", "adaptive_plan", "gaps", "search", "shown", "told", "uniform"]
+__all__ = ["DENSITY", "Landscape", "adaptive_plan", "gaps", "search", "searched", "shown", "told", "uniform"]
 
 DENSITY = (0.75, 2.0)  # c and C of the paper, both data sets
 
@@ -81,6 +84,20 @@ def search(land: Landscape, plan: StoppingPlan, most: int, seed: int) -> Array:
 
     drive(plan, Randomness.rehearsal(seed), score)
     return np.asarray(told(actual[None], scores[None])[0])
+
+
+def searched(
+    land: Landscape, plan: StoppingPlan, most: int, searches: int, say: Callable[[str], None], kept: Kept
+) -> Array:
+    """The curves of so many adaptive searches, one row each; those that were made on this landscape are kept."""
+    name = hashlib.sha256(land.actual.tobytes() + land.spread.tobytes()).hexdigest()[:16]
+    progress, rows = Progress(searches, say), []
+    for seed in range(searches):
+        key = {"search": seed, "landscape": name, "most": most}
+        known = key in kept
+        rows.append(kept.get(key, lambda seed=seed: search(land, plan, most, seed).tolist()))  # type: ignore[misc]
+        progress.known() if known else progress.done("adaptive search")
+    return np.array(rows)
 
 
 def gaps(adaptive: Array, plain: Array) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ sparse vector and permute-and-flip at the same declared budget (``docs/theorems/
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +16,7 @@ import numpy as np
 from dptune._typing import Array, Indices
 from dptune.accounting.shards import ElasticRounds
 from dptune.methods.models import elastic_rounds, flip_choices, threshold_choices
-from dptune.reproductions.table import Table, Verdict, verdict
+from dptune.reproductions.table import Plot, Table, Verdict, verdict
 
 __all__ = ["fig3", "fig4"]
 
@@ -80,8 +81,12 @@ def fig3(
         _COLUMNS,
         rows,
         _notes(others, repeats),
-        _verdicts(by_level, blind),
-    )
+        (*_verdicts(by_level, blind), _rises(rows)),
+        Plot("k*eps", "fidelity", {
+            name: ([float(row[0]) for row in rows], [float(row[column]) for row in rows])
+            for name, column in (("after 5 rounds", 1), ("at the end", 2), ("filtered", 8), ("permute-and-flip", 10))
+        }, log_x=True),
+    )  # fmt: skip
 
 
 def _notes(others: Sequence[float], repeats: int) -> tuple[str, ...]:
@@ -118,6 +123,18 @@ def _verdicts(by_level: Mapping[float, float], blind: float) -> tuple[Verdict, .
             None if math.isnan(five) else five >= 0.95,
             f"fidelity {five:.2f} there; {reached}",
         ),
+    )
+
+
+def _rises(rows: Sequence[tuple[str | int | float, ...]]) -> Verdict:
+    """Columns 2 and 4: final fidelity, and its deviation over 8 runs."""
+    final, spread = ([float(row[column]) for row in rows] for column in (2, 4))
+    higher = all(later > before for before, later in itertools.pairwise(final))
+    return verdict(
+        "the larger k*eps, the higher and more stable the final fidelity (section 4.2)",
+        higher and spread[-1] < spread[0] if len(rows) > 1 else None,
+        f"mean {', '.join(f'{value:.2f}' for value in final)} and deviation of 8 runs "
+        f"{', '.join(f'{value:.2f}' for value in spread)} at k*eps = {', '.join(f'{float(row[0]):g}' for row in rows)}",
     )
 
 
@@ -175,4 +192,8 @@ def fig4(
                 "the mean deviation of T is " + ", ".join(f"{value:.1f} at {ke:g}" for ke, value in spread.items()),
             ),
         ),
-    )
+        Plot("n", "T", {
+            f"k*eps = {ke:g}": ([float(r[1]) for r in rows if r[2] == ke], [float(r[3]) for r in rows if r[2] == ke])
+            for ke in k_epsilons
+        }, log_x=True),
+    )  # fmt: skip

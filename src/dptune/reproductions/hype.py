@@ -26,7 +26,7 @@ from dptune.federated.errors import MissingExtra
 from dptune.federated.local import dirichlet_partition, iid_partition, paper_candidates
 from dptune.reproductions import _hype_baselines as baselines
 from dptune.reproductions._hype_linear import LinearBank
-from dptune.reproductions.table import Table, Verdict, verdict
+from dptune.reproductions.table import Plot, Table, Verdict, verdict
 
 __all__ = ["hype_fig2", "hype_fig4"]
 
@@ -59,7 +59,18 @@ def hype_fig2(
     title = f"Figure 2: {clients} clients, {candidates} candidates, {good} good, loss sd {deviation:g}"
     notes = (f"{repetitions} repetitions; with k = p every ballot is equal and the outcome is noise alone.",)
     judged = (_fig2_verdict(rows, good / candidates, repetitions),) if len(votes) > 1 else ()
-    return Table(title, ("votes", "epsilon", "sigma", "success"), list(rows), notes, judged)
+    drawn = {
+        f"epsilon {e:g}": ([float(r[0]) for r in rows if r[1] == e], [r[3] for r in rows if r[1] == e])
+        for e in epsilons
+    }
+    return Table(
+        title,
+        ("votes", "epsilon", "sigma", "success"),
+        list(rows),
+        notes,
+        judged,
+        Plot("votes", "success", drawn, True),
+    )
 
 
 def _fig2_verdict(rows: Sequence[tuple[int, float, float, float]], blind: float, repetitions: int) -> Verdict:
@@ -150,7 +161,9 @@ def hype_fig4(
                 progress(f"{name}, {partition}, {n} clients: {time.monotonic() - began:.0f} s")
     notes = _fig4_notes(repetitions, epochs, rivals_at)
     judged = _fig4_verdicts([dict(zip(columns, row, strict=True)) for row in rows], epsilons, rivals_at)
-    return Table("Figure 4: accuracy after federated averaging", columns, rows, notes, judged)
+    drawn = {f"{r[0]}, {r[1]}, {r[2]}": (list(epsilons), [float(c) for c in r[5 : 5 + len(epsilons)]]) for r in rows}
+    plot = Plot("epsilon", "accuracy", drawn, log_x=True)
+    return Table("Figure 4: accuracy after federated averaging", columns, rows, notes, judged, plot)
 
 
 def _fig4_verdicts(

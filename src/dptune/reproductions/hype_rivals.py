@@ -1,8 +1,8 @@
 """DP-Hype's Figures 9, 10 and 11 again: the vote against raw losses, subsets and Feathers, over the privacy budget.
 
-Linear models on MNIST (14 x 14 pixels) stand in for the paper's networks, and for CIFAR-10; every rival's noise is
-soundly accounted. One table of local accuracies and one of final accuracies for each partition is trained once and kept
-in the cache folder, so a run that was cut off goes on from there.
+Linear models on MNIST (14 x 14 pixels) stand in for the paper's networks; ``hype_rivals_cifar`` has CIFAR-10. Every
+rival's noise is soundly accounted. One table of local accuracies and one of final accuracies for each partition is
+trained once and kept in the cache folder, so a run that was cut off goes on from there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dptune.reproductions.kept import cache_folder
 from dptune.reproductions.progress import Progress, silent
 from dptune.reproductions.table import Cell, Plot, Table, Verdict, verdict
 
-__all__ = ["FULL", "SMALL", "Scale", "fig9", "fig10", "fig11", "rivals"]
+__all__ = ["FULL", "SMALL", "Scale", "fig9", "fig10", "fig11", "gap", "low", "rivals", "subsets_verdicts"]
 
 _EPSILONS = (0.1, 0.25, 0.5, 1.0, 3.0, math.inf)
 _DELTA, _VOTES = 1e-5, 5
@@ -73,11 +73,14 @@ def trained(partition: str, clients: int, scale: Scale, folder: Path | None = No
 def rivals(
     rival: str,
     settings: Sequence[tuple[str, int]],
-    scale: Scale,
+    repetitions: int,
+    tables: Callable[[str, int], tuple[Array, Array]],
     say: Callable[[str], None] = silent,
-    folder: Path | None = None,
 ) -> list[tuple[Cell, ...]]:
-    """Rows: setting, epsilon, the vote with its error, the rival with its error, Opt, RandGuess."""
+    """Rows: setting, epsilon, the vote with its error, the rival with its error, Opt, RandGuess.
+
+    ``tables`` gives the local and the final accuracies of a partition and a number of clients.
+    """
     choices: dict[str, _Choose] = {
         "raw losses": partial(baselines.raw_vote, votes=_VOTES),
         "subsets": baselines.subsets_vote,
@@ -86,12 +89,12 @@ def rivals(
     progress = Progress(len(settings), say)
     rows: list[tuple[Cell, ...]] = []
     for partition, clients in settings:
-        local, final = trained(partition, clients, scale, folder)
+        local, final = tables(partition, clients)
         rng = np.random.default_rng(1)
         for epsilon in _EPSILONS:
             reached = []
             for choose in (partial(baselines.binary_vote, votes=_VOTES), choices[rival]):
-                picks = [choose(local, epsilon=epsilon, delta=_DELTA, rng=rng) for _ in range(scale.repetitions)]
+                picks = [choose(local, epsilon=epsilon, delta=_DELTA, rng=rng) for _ in range(repetitions)]
                 got = final[picks]
                 reached += [float(got.mean()), float(got.std(ddof=1)) / math.sqrt(len(got))]
             ends = float(final[baselines.optimum(final)]), baselines.random_guess(final)
@@ -122,21 +125,23 @@ def _finished(
     )
 
 
-def _low(rows: list[tuple[Cell, ...]], most: float) -> list[tuple[Cell, ...]]:
+def low(rows: list[tuple[Cell, ...]], most: float) -> list[tuple[Cell, ...]]:
+    """The rows with noise whose epsilon is at most this."""
     return [row for row in rows if row[2] != "inf" and float(row[2]) <= most]
 
 
-def _gap(row: tuple[Cell, ...]) -> tuple[float, float]:
+def gap(row: tuple[Cell, ...]) -> tuple[float, float]:
     """The vote minus the rival, and its standard error."""
     return float(row[3]) - float(row[5]), math.hypot(float(row[4]), float(row[6]))
 
 
 def fig9(say: Callable[[str], None] = silent, *, scale: Scale = FULL, folder: Path | None = None) -> Table:
     """Binary votes against accuracies reported as they are."""
-    rows = rivals("raw losses", [("iid", 100), ("dirichlet 5", 100), ("dirichlet 0.5", 100)], scale, say, folder)
-    skewed = [row for row in _low(rows, 3.0) if row[0] != "iid"]
-    worse = [row for row in skewed if _gap(row)[0] > 2.0 * _gap(row)[1]]
-    better = [row for row in skewed if _gap(row)[0] < -2.0 * _gap(row)[1]]
+    settings = [("iid", 100), ("dirichlet 5", 100), ("dirichlet 0.5", 100)]
+    rows = rivals("raw losses", settings, scale.repetitions, partial(trained, scale=scale, folder=folder), say)
+    skewed = [row for row in low(rows, 3.0) if row[0] != "iid"]
+    worse = [row for row in skewed if gap(row)[0] > 2.0 * gap(row)[1]]
+    better = [row for row in skewed if gap(row)[0] < -2.0 * gap(row)[1]]
     far = [float(row[7]) - float(row[5]) for row in rows if row[2] == "inf"]
     return _finished(
         "Figure 9",
@@ -164,43 +169,43 @@ def fig9(say: Callable[[str], None] = silent, *, scale: Scale = FULL, folder: Pa
 
 def fig10(say: Callable[[str], None] = silent, *, scale: Scale = FULL, folder: Path | None = None) -> Table:
     """The vote against one candidate dealt to each client."""
-    rows = rivals("subsets", [("dirichlet 30", 250)], scale, say, folder)
-    ahead = [row for row in rows if _gap(row)[0] > 2.0 * _gap(row)[1]]
-    private = _low(rows, 3.0)
-    near = [float(row[5]) - float(row[8]) for row in private]
+    tables = partial(trained, scale=scale, folder=folder)
+    rows = rivals("subsets", [("dirichlet 30", 250)], scale.repetitions, tables, say)
+    where = "MNIST with beta 30, n = 250; CIFAR-10 i.i.d., n = 100"
+    return _finished("Figure 10", "subsets", rows, scale, subsets_verdicts(rows), where)
+
+
+def subsets_verdicts(rows: list[tuple[Cell, ...]]) -> tuple[Verdict, ...]:
+    """What appendix H says of Subsets."""
+    ahead = [row for row in rows if gap(row)[0] > 2.0 * gap(row)[1]]
+    near = [float(row[5]) - float(row[8]) for row in low(rows, 3.0)]
     exact = [row for row in rows if row[2] == "inf"]
-    return _finished(
-        "Figure 10",
-        "subsets",
-        rows,
-        scale,
-        (
-            verdict(
-                "DP-Hype clearly outperforms Subsets (appendix H)",
-                len(ahead) == len(rows),
-                f"better by two standard errors in {len(ahead)} of {len(rows)} rows",
-            ),
-            verdict(
-                "Subsets does not exceed performance comparable to guessing (appendix H)",
-                max(near) < 0.1,
-                f"with noise it is {min(near):+.3f} to {max(near):+.3f} from RandGuess",
-            ),
-            verdict(
-                "Subsets performs poorly even in the non-private regime (appendix H)",
-                all(float(row[5]) - float(row[8]) < 0.05 for row in exact),
-                ", ".join(f"without noise {float(row[5]):.3f}, guessing {float(row[8]):.3f}" for row in exact),
-            ),
+    return (
+        verdict(
+            "DP-Hype clearly outperforms Subsets (appendix H)",
+            len(ahead) == len(rows),
+            f"better by two standard errors in {len(ahead)} of {len(rows)} rows",
         ),
-        "MNIST with beta 30, n = 250; CIFAR-10 i.i.d., n = 100",
+        verdict(
+            "Subsets does not exceed performance comparable to guessing (appendix H)",
+            max(near) < 0.1,
+            f"with noise it is {min(near):+.3f} to {max(near):+.3f} from RandGuess",
+        ),
+        verdict(
+            "Subsets performs poorly even in the non-private regime (appendix H)",
+            all(float(row[5]) - float(row[8]) < 0.05 for row in exact),
+            ", ".join(f"without noise {float(row[5]):.3f}, guessing {float(row[8]):.3f}" for row in exact),
+        ),
     )
 
 
 def fig11(say: Callable[[str], None] = silent, *, scale: Scale = FULL, folder: Path | None = None) -> Table:
     """The vote against Feathers."""
-    rows = rivals("Feathers", [("iid", 250)], scale, say, folder)
-    ahead = [row for row in rows if row[2] != "inf" and _gap(row)[0] > 2.0 * _gap(row)[1]]
+    tables = partial(trained, scale=scale, folder=folder)
+    rows = rivals("Feathers", [("iid", 250)], scale.repetitions, tables, say)
+    ahead = [row for row in rows if row[2] != "inf" and gap(row)[0] > 2.0 * gap(row)[1]]
     large = [row for row in rows if row[2] in (1.0, 3.0)]
-    small = _low(rows, 0.5)
+    small = low(rows, 0.5)
     lost = [float(row[7]) - float(row[5]) for row in large]
     return _finished(
         "Figure 11",

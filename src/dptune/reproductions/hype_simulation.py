@@ -7,6 +7,7 @@ of it. No data is touched.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -76,6 +77,10 @@ def fig2a(
     all_votes = [found[s, 100, e] for s in deviations for e in _EPSILONS]
     trade = [found[s, 25, 1.0] - found[s, 25, 0.25] for s in deviations]
     first = deviations[0]
+    ks = [k for k in _VOTES if k < 100]
+    tops = {s: max(range(len(ks)), key=lambda i, s=s: found[s, ks[i], 0.25]) for s in deviations}  # type: ignore[misc]
+    beside = [found[s, ks[i], 0.25] - found[s, ks[j], 0.25] for s, i in tops.items() for j in (i - 1, i + 1)
+              if 0 <= j < len(ks)]  # fmt: skip
     return _finished(
         "a",
         "deviation",
@@ -92,6 +97,10 @@ def fig2a(
                     min(found[first, k, 1.0] for k in (1, 5, 10, 25)) > 0.99,
                     f"at epsilon 1 every k up to 25 succeeds at deviation {first:g}; from .25 to 1 k = 25 gains "
                     f"{_span(trade)}"),
+            verdict("a k that is slightly off the best decreases utility only slightly (section IV-B)",
+                    max(beside) < 0.1,
+                    f"the neighbours of the best k among 1, 5, 10, 25 at epsilon .25 lose {_span(beside, plus=False)} "
+                    "(slightly is read as .1)"),
         ),
     )  # fmt: skip
 
@@ -109,6 +118,8 @@ def fig2b(
     rises = found[goods[-1], 25, 0.25] - found[goods[0], 25, 0.25]
     before = max(found[g, 1, 0.25] for g in goods if g <= 4)
     dip = min(found[g, 1, 0.25] for g in goods if g > 4)
+    five = [[found[g, 5, 0.25] for g in goods if (g > 16) == late] for late in (False, True)]
+    less = max(five[0]) - min(five[1]) if five[1] else math.nan
     return _finished(
         "b",
         "good",
@@ -123,6 +134,9 @@ def fig2b(
                     f"{found[goods[-1], 25, 0.25]:.3f} with {goods[-1]}"),
             verdict("there is a dip around k = 1 with more than 4 good candidates (section IV-B)", before - dip > noise,
                     f"k = 1 at epsilon .25 is {before:.3f} at best up to 4 good ones and {dip:.3f} at worst beyond"),
+            verdict("the dip is slightly smaller for k = 5 with more than 16 good candidates (section IV-B)",
+                    None if math.isnan(less) else noise < less < before - dip,
+                    f"k = 5 at epsilon .25 falls by {less:.3f} beyond 16 good ones, k = 1 by {before - dip:.3f}"),
         ),
     )  # fmt: skip
 
@@ -140,6 +154,8 @@ def fig2c(
     small = {k: found[candidates[0], k, 0.25] - found[candidates[-1], k, 0.25] for k in _VOTES if k < 100}
     aligned = [found[p, 5, 0.25] for p in candidates]
     hundred = [found[p, 100, 1.0] for p in candidates]
+    pairs = list(itertools.pairwise(_VOTES))
+    worse = [(p, k) for p in candidates for k, more in pairs if found[p, k, 0.25] < found[p, more, 0.25] - noise]
     return _finished(
         "c",
         "candidates",
@@ -156,6 +172,10 @@ def fig2c(
                     max(small.values()) < 0.1 + noise,
                     f"from {candidates[0]} to {candidates[-1]} candidates at epsilon .25 success falls by "
                     + ", ".join(f"{loss:.3f} (k = {k})" for k, loss in small.items())),
+            verdict("for smaller budgets a smaller k is preferable (section IV-B)", not worse,
+                    "at epsilon .25 k = 1, 5, 10, 25, 100 succeed with "
+                    + "; ".join(", ".join(f"{found[p, k, 0.25]:.3f}" for k in _VOTES) + f" ({p} candidates)"
+                                for p in candidates)),
             verdict("if k equals the number of good candidates accuracy does not decrease at all (section IV-B)",
                     max(aligned) - min(aligned) <= noise, f"k = 5 at epsilon .25: {_span(aligned, plus=False)}"),
         ),

@@ -28,7 +28,7 @@ from dptune.methods.drive import drive
 from dptune.methods.random_stopping import StoppingPlan
 from dptune.randomness import Randomness
 from dptune.reproductions.kept import cache_folder
-from dptune.reproductions.table import Table, Verdict, verdict
+from dptune.reproductions.table import Plot, Table, Verdict, verdict
 from dptune.spaces import Candidates, Float, Space
 
 __all__ = ["mnist_sim"]
@@ -240,7 +240,11 @@ def mnist_sim(
         rows,
         _notes(simulated, rows, most, repeats),
         (_verdict(rows),),
-    )
+        Plot("gamma", "accuracy", {
+            name: ([float(row[0]) for row in rows], [float(row[column]) for row in rows])
+            for name, column in (("uniform", 3), ("GP", 4), ("twice as many uniform runs", 7))
+        }, log_x=True),
+    )  # fmt: skip
 
 
 def _notes(

@@ -40,6 +40,10 @@ def keep_in(folder: Path | None) -> Iterator[None]:
         _CHOSEN.reset(token)
 
 
+def _name(key: Mapping[str, object]) -> str:
+    return json.dumps(dict(key), sort_keys=True)
+
+
 class Kept:
     """Values by key in one file, each computed once and appended when it is known.
 
@@ -67,9 +71,12 @@ class Kept:
         except (ValueError, KeyError, TypeError):
             return  # cut off: computed again
 
+    def __contains__(self, key: Mapping[str, object]) -> bool:
+        return _name(key) in self._known
+
     def get(self, key: Mapping[str, object], make: Callable[[], ValueT]) -> ValueT:
         """The value of this key, made if it is not known; values survive JSON unchanged (numbers and lists of them)."""
-        name = json.dumps(dict(key), sort_keys=True)
+        name = _name(key)
         if name not in self._known:
             self._known[name] = made = make()
             with self._path.open("a", encoding="utf-8") as file:

@@ -258,7 +258,7 @@ def speed_ups(mean: float, share: float) -> tuple[float, float]:
 
 
 def section34(say: Callable[[str], None] = silent) -> Table:
-    """The computational savings that section 3.4 states, from its own formulas."""
+    """The computational savings that section 3.4 states, from its own formulas, and two remarks on Figure 1's base."""
     del say
     rows: list[tuple[Cell, ...]] = [(mean, 0.1, *speed_ups(mean, 0.1), said) for mean, said in ((15, 6), (45, 8))]
     found = [math.isclose(float(row[3]), float(row[4]), abs_tol=0.5) for row in rows]
@@ -268,5 +268,27 @@ def section34(say: Callable[[str], None] = silent) -> Table:
         rows,
         (),
         (verdict("the baseline needs about 6 (mean 15) and 8 (mean 45) times more gradient evaluations", all(found),
-                 ", ".join(f"{row[3]:.2f} at mean {row[0]}" for row in rows)),),
+                 ", ".join(f"{row[3]:.2f} at mean {row[0]}" for row in rows)), *_remarks()),
     )  # fmt: skip
+
+
+def _remarks() -> tuple[Verdict, ...]:
+    """What tuning on all records multiplies, and where Theorem 6 goes at the other end, for the base of Figure 1."""
+    one = base_curve(_BASE, _ORDERS)
+    alone = epsilon_of(_ORDERS, one, DELTA)
+    tuned = {mean: stopping_curve(_ORDERS, one, Poisson(mean)) for mean in (15.0, 45.0)}
+    whole = {mean: epsilon_of(_ORDERS, curve, DELTA) for mean, curve in tuned.items()}
+    ends = {mean: epsilon_of(_ORDERS, disjoint_curve(curve, one, 0.9999), DELTA) for mean, curve in tuned.items()}
+    return (
+        verdict(
+            "tuning on all records multiplies epsilon by two or three or more (section 1)",
+            min(whole.values()) > 2.0 * alone,
+            f"{alone:.3f} alone, "
+            + ", ".join(f"{value:.3f} with mean {mean:g} ({value / alone:.1f} times)" for mean, value in whole.items()),
+        ),
+        verdict(
+            "Theorem 6 goes to the cost of tuning as q goes to 1 (Remark 7)",
+            all(abs(ends[mean] / whole[mean] - 1.0) < 0.01 for mean in whole),
+            "at q = .9999: " + ", ".join(f"{ends[m]:.3f}, tuning {whole[m]:.3f} (mean {m:g})" for m in whole),
+        ),
+    )

@@ -21,7 +21,7 @@ from dptune.audit.games import Game
 from dptune.audit.training_games import play_training
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
-from dptune.reproductions.table import Table, Verdict, verdict
+from dptune.reproductions.table import Plot, Table, Verdict, verdict
 
 __all__ = ["Area", "area", "xiang_audit"]
 
@@ -71,7 +71,11 @@ def xiang_audit(
         rows,
         _notes(rows),
         _verdicts(rows, played),
-    )
+        Plot("epsilon of one run", "epsilon shown or bounded", {
+            name: ([float(row[0]) for row in rows], [float(row[i]) for row in rows])
+            for i, name in enumerate(_COLUMNS)
+        }),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
