@@ -1,9 +1,8 @@
 """One codec between typed values and JSON, strict both ways: unknown, missing and mistyped fields are refused.
 
 A value is written by the parameters of its constructor and read by calling it, so whatever a class checks of a new
-value it checks of a stored one, too. Values that are told apart by a tag (costs, laws of runs, spaces) register
+value it checks of a stored one, too. Values that are told apart by a tag (costs, laws of runs, spaces, plans) register
 once, with :func:`register_tagged`; nothing else in the project takes JSON apart, and no class has a parser of its own.
-A plan says what follows from its settings, too, and is derived again where it is read (:func:`register_derived`).
 cattrs does the walking and is loaded when the first value is converted, not before. The file is long because all that
 takes JSON apart is here.
 """
@@ -28,7 +27,6 @@ __all__ = [
     "added_later",
     "from_json",
     "register_bare",
-    "register_derived",
     "register_tagged",
     "register_text",
     "stored_as",
@@ -41,7 +39,6 @@ Write = Callable[[Any], Any]
 Read = Callable[[Any], Any]
 
 _FAMILIES: dict[type, tuple[Write, Read]] = {}
-_DERIVED: dict[type, tuple[Write, Read]] = {}
 _NAME = "dptune name"
 _LATER = "dptune later"
 
@@ -117,20 +114,6 @@ def register_bare(base: type) -> None:
         return _read_fields({_entries(base)[0].name: data}, base)
 
     _FAMILIES[base] = (write, read)
-
-
-def register_derived(base: type, write: Write, read: Read) -> None:
-    """Make the codec know a class whose JSON says more than its fields: what follows from them, too.
-
-    Where a field is of this class, ``read`` must derive all of that again and refuse what differs. A subclass that is
-    asked for by its own name is read by its fields alone, which is how ``read`` makes it.
-
-    Args:
-        base: the common class.
-        write: makes plain JSON values of a value.
-        read: makes an equal value from them, or raises :class:`~dptune.errors.InvalidInput`.
-    """
-    _DERIVED[base] = (write, read)
 
 
 def to_values(value: Any) -> Any:
@@ -211,17 +194,6 @@ def _read_family(value: Any, kind: Any) -> Any:
     return made
 
 
-def _base_of(kind: Any) -> type | None:
-    """The registered class that a value's own class derives from, if its JSON says more than its fields."""
-    return next((base for base in getattr(kind, "__mro__", ()) if base in _DERIVED), None)
-
-
-def _write_derived(kind: Any) -> Write:
-    base = _base_of(kind)
-    assert base is not None  # asked before
-    return _DERIVED[base][0]
-
-
 @functools.lru_cache(maxsize=1)
 def _converter() -> Converter:
     from cattrs import Converter  # noqa: PLC0415 - loaded when it is needed
@@ -233,8 +205,6 @@ def _converter() -> Converter:
     converter.register_unstructure_hook_func(dataclasses.is_dataclass, _write_fields)
     converter.register_structure_hook_func(_is_sequence, _sequence)
     converter.register_structure_hook_func(_is_scalar_union, _scalar)
-    converter.register_structure_hook_func(lambda kind: kind in _DERIVED, lambda value, kind: _DERIVED[kind][1](value))
-    converter.register_unstructure_hook_factory(lambda kind: _base_of(kind) is not None, _write_derived)
     # Families come last: the hook that was registered last is asked first.
     converter.register_structure_hook_func(lambda kind: _family_of(kind) is not None, _read_family)
     converter.register_unstructure_hook_factory(lambda kind: _family_of(kind) is not None, lambda kind: _known(kind)[0])

@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 
 import dptune as dpt
-from dptune._codec import to_values
 from dptune.errors import Corrupt
 from dptune.sealed._terms import Terms, terms_of
 from dptune.sealed._units import DeclaredUnits
@@ -36,7 +35,7 @@ def _read(stored: object) -> Terms:
 
 @pytest.fixture(scope="module")
 def terms() -> Terms:
-    train = dpt.trainer(cost=dpt.Gaussian(10.0))(lambda params, data, rng: (None, 0.0))
+    train: Any = dpt.trainer(cost=dpt.Gaussian(10.0))(lambda params, data, rng: (None, 0.0))
     space = dpt.Space(learning_rate=dpt.Float(1e-3, 10, log=True))
     return Terms(
         plan=dpt.RandomStopping(space, dpt.Geometric(10)).plan(dpt.Budget(1, 1e-5), train),
@@ -59,7 +58,7 @@ def terms() -> Terms:
 
 def _stored(terms: Terms) -> dict[str, Any]:
     """As a vault gives them back."""
-    found: dict[str, Any] = json.loads(json.dumps(to_values(terms)))
+    found: dict[str, Any] = json.loads(json.dumps(terms.describe()))
     return found
 
 
@@ -111,9 +110,11 @@ def test_what_is_missing_is_refused(terms: Terms) -> None:
         "job",
     }
     for gone in set(stored) - LATER:
-        with pytest.raises(Corrupt, match=f"the field '{gone}' of Terms is missing"):
+        said = "Not a plan" if gone == "plan" else f"the field '{gone}' of Agreement is missing"
+        with pytest.raises(Corrupt, match=said):
             _read({name: value for name, value in stored.items() if name != gone})
-    for nothing in (None, [], "terms"):
+    nothings: list[object] = [None, [], "terms"]
+    for nothing in nothings:
         with pytest.raises(Corrupt, match="damaged"):
             _read(nothing)
 

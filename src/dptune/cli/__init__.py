@@ -7,6 +7,7 @@ JSON object; bad input is one line on standard error and exit code 2, never a tr
 from __future__ import annotations
 
 import errno
+import gc
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -19,6 +20,7 @@ from dptune.errors import DptuneError
 
 __all__ = ["app", "main"]
 
+_SELDOM = 50_000  # new objects between two looks for garbage; Python looks at every 700
 _LONGEST = 1500  # characters of a refusal: what quotes a very long name is cut
 
 app = typer.Typer(
@@ -48,6 +50,8 @@ def _about(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (and exits with it when called as a program)."""
     given = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments is None:
+        gc.set_threshold(_SELDOM)  # what libraries make when they are loaded stays: a twentieth of a price's time
     try:
         result = app(args=given, standalone_mode=False)
         code = result if isinstance(result, int) else 0

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dptune._codec import from_json, register_derived, to_values
+from dptune._codec import from_json, to_values
 from dptune.accounting import ADDED_OR_REMOVED, Cost
 from dptune.accounting.cost import completed
 from dptune.accounting.neighbours import neighbours_from_text
@@ -81,6 +81,3 @@ def _compare(plan: Plan, stored: Mapping[str, Any]) -> None:
     wrong = [name for name in {**derived, **stored} if name not in stored or derived.get(name) != stored[name]]
     if wrong:
         raise InvalidInput(f"The plan's {wrong[0]!r} is not what its settings give: {_EDITED}")
-
-
-register_derived(Plan, Plan.describe, plan_from_json)

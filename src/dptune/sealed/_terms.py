@@ -6,19 +6,20 @@ Everything here happens before the charge and looks at no record.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from dptune._codec import added_later, from_json
+from dptune._codec import added_later, from_json, to_values
 from dptune._files import plain
 from dptune.accounting import Cost
 from dptune.data import size, take
 from dptune.errors import Corrupt, DptuneError, InvalidInput
 from dptune.methods.lines import check_comparable
 from dptune.methods.plan import Plan
+from dptune.methods.stored import plan_from_json
 from dptune.methods.trial import Trial
 from dptune.methods.validation import validation_of
 from dptune.randomness import Randomness
@@ -85,11 +86,10 @@ def check_able(plan: Plan, trainer: object) -> None:
         validation_of(trainer, plan.validation)
 
 
-@dataclass(frozen=True)
-class Terms:
-    """What was agreed before the run began; stored in the vault, so that a run continues under the same terms."""
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """What was agreed before the run began, beside its plan; the codec writes and reads it."""
 
-    plan: Plan  # stored with all that it says; read by deriving that again from its settings
     run: str  # the run's own name
     charge: str  # that of its charge: the same, unless the charge was committed earlier
     ledger: str | None  # None in a rehearsal
@@ -98,7 +98,7 @@ class Terms:
     release_at: str | None
     replay: str
     job: dict[str, Any] | None
-    # Terms of earlier versions lack some of these.
+    # Files of earlier versions lack some of these.
     encoder: dict[str, Any] | None = field(default=None, metadata=added_later())  # how rows become features; public
     pickle: bool = field(default=False, metadata=added_later())  # models that no safe file can hold may be pickles
     units: DeclaredUnits | None = field(default=None, metadata=added_later())  # where a record is several rows; public
@@ -109,16 +109,31 @@ class Terms:
     """What made features of records, with the hash of its weights."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Terms(Agreement):
+    """The agreement and the plan; stored in the vault, so that a run continues under the same terms."""
+
+    plan: Plan
+
+    def describe(self) -> dict[str, Any]:
+        """The terms as plain JSON values, the plan as plans are written everywhere."""
+        rest = {one.name: getattr(self, one.name) for one in fields(Agreement)}
+        return {"plan": self.plan.describe(), **to_values(Agreement(**rest))}
+
+
 def terms_of(vault: Vault) -> Terms:
-    """The terms that a vault keeps; the plan is derived again from its settings.
+    """The terms that a vault keeps; the plan is derived again from its settings, as every stored plan is.
 
     All that terms say is public, and so is what is wrong with them.
     """
     stored = vault.facts().get("terms")
-    if isinstance(stored, dict):
-        stored.pop("fingerprint", None)  # of older versions
     try:
-        return from_json(stored, Terms, "the terms of a run")
+        if not isinstance(stored, dict):
+            raise InvalidInput("It holds no terms of a run.")
+        own = ("plan", "fingerprint")  # the second is of older versions
+        rest = {name: value for name, value in stored.items() if name not in own}
+        agreed = from_json(rest, Agreement, "the terms of a run")
+        return Terms(plan=plan_from_json(stored.get("plan", "")), **vars(agreed))
     except InvalidInput as error:
         raise Corrupt(
             f"The vault in {vault.path.parent} is damaged. {error} Restore the run folder from a backup."

@@ -168,7 +168,7 @@ def _replay_of(rehearsal: str | Path | None) -> str:
 
 def _first_notes(terms: Terms, trainer: object, notes: dict[str, Any] | None, noticed: list[str]) -> dict[str, Any]:
     """What the vault is told when a run begins."""
-    noted = {"terms": to_values(terms), "state": "open", "generator": _generator(trainer)}
+    noted = {"terms": terms.describe(), "state": "open", "generator": _generator(trainer)}
     if notes is not None or noticed:
         noted["notes"] = {**(notes or {}), **({"overlaps": noticed} if noticed else {})}
     if terms.release_at is not None:
