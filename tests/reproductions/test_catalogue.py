@@ -49,6 +49,7 @@ WANTED = (
     "hype-fig4",
     "hype-fig5",
     "hype-fig9",
+    "hype-fig12",
     "hype-fig10",
     "hype-fig11",
     "hype-rivals-cifar",

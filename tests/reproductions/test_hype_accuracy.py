@@ -86,6 +86,25 @@ def test_settings_are_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert hype_accuracy.fig5(scale=TINY, folder=tmp_path).rows == table.rows
 
 
+def test_figures_12_and_13_compare_numbers_of_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[hype_accuracy.Setting] = []
+
+    def made(setting: hype_accuracy.Setting, scale: object, folder: object) -> tuple[np.ndarray, np.ndarray]:
+        asked.append(setting)
+        local = np.random.default_rng(0).uniform(0.1, 0.3, (setting.clients, 100))
+        local[:, 7] = 0.9
+        return local, np.where(np.arange(100) == 7, 0.9, 0.2) - setting.clients / 10_000
+
+    monkeypatch.setattr(hype_accuracy, "trained", made)
+    scale = hype_accuracy.Scale(("mnist", "adult"), repetitions=10)
+    table = hype_accuracy.fig12(scale=scale, folder=tmp_path)
+    assert [one.clients for one in asked] == [250] * 6 + [50] * 6
+    assert asked[5].partition == "dirichlet 2"  # Adult with 250 clients
+    *_, lower, gained = table.verdicts
+    assert lower.outcome == gained.outcome == "reproduces"
+    assert "Opt falls by 0.020 to 0.020" in lower.why
+
+
 def test_figure_4_is_judged_by_the_share_of_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local, final = np.zeros((250, 100)), np.full(100, 0.2)
     final[7] = 0.9

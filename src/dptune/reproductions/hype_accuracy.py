@@ -1,8 +1,9 @@
-"""DP-Hype's Figures 4 and 5 again: accuracy after the vote for i.i.d. and for Dirichlet clients, on three data sets.
+"""DP-Hype's Figures 4, 5, 12 and 13 again: accuracy after the vote for i.i.d. and for Dirichlet clients.
 
 Small networks on parts of MNIST, CIFAR-10 and Adult stand in for the paper's; its 100 candidates, numbers of clients,
 partitions and budgets are kept. Every setting (data, partition, clients) is trained once and kept in the cache folder.
-The data sets are public benchmarks, which is why accuracies may be printed.
+The data sets are public benchmarks, which is why accuracies may be printed. All figures stay in one file: they share
+their settings and rows.
 """
 
 from __future__ import annotations
@@ -232,6 +233,39 @@ def fig5(say: Callable[[str], None] = silent, *, scale: Scale = FULL, folder: Pa
         for beta in _betas(data, n)
     ]
     return _table("Figure 5 (Dirichlet)", settings, scale, say, folder, _fig5_verdicts)
+
+
+def fig12(say: Callable[[str], None] = silent, *, scale: Scale = FULL, folder: Path | None = None) -> Table:
+    """The same for n = 250 (Figure 12) and n = 50 (Figure 13)."""
+    settings = [
+        Setting(data, f"dirichlet {beta:g}", n)
+        for n, data in itertools.product((250, 50), scale.data)
+        for beta in _betas(data, n)
+    ]
+    return _table("Figures 12 and 13 (Dirichlet)", settings, scale, say, folder, _fig12_verdicts)
+
+
+def _fig12_verdicts(rows: list[tuple[Cell, ...]]) -> tuple[Verdict, ...]:
+    half = len(rows) // 2
+    pairs = list(zip(rows[:half], rows[half:], strict=True))  # n = 250 and n = 50, in the same order
+    lower = [float(few[3]) - float(many[3]) for many, few in pairs]
+    guess = [float(few[4]) - float(many[4]) for many, few in pairs]
+    gained = [recovered(many, 0.25) - recovered(few, 0.25) for many, few in pairs]
+    return (
+        *_fig5_verdicts(rows),
+        verdict(
+            "more clients lower the utility of all algorithms in non-i.i.d. settings (V-C, appendix E)",
+            min(*lower, *guess) > 0.0,
+            f"from n = 50 to 250 Opt falls by {min(lower):.3f} to {max(lower):.3f}, RandGuess by {min(guess):.3f} to "
+            f"{max(guess):.3f}",
+        ),
+        verdict(
+            "DP-Hype benefits from more clients in non-i.i.d. settings (appendix E)",
+            min(gained) > 0.0,
+            "the share of the way from RandGuess to Opt at epsilon .25 changes from n = 50 to 250 by "
+            f"{min(gained):+.2f} to {max(gained):+.2f}",
+        ),
+    )
 
 
 def _fig5_verdicts(rows: list[tuple[Cell, ...]]) -> tuple[Verdict, ...]:
