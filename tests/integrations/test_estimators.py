@@ -93,7 +93,7 @@ def test_arrays_become_what_estimators_are_fitted_on(tmp_path: Path) -> None:
     assert release.model.predict(X).shape == (600,)
 
 
-def _stated(name: str = "LinearRegression", **attributes: Any) -> Any:
+def _stated(name: str = "LogisticRegression", **attributes: Any) -> Any:
     return type(name, (), {"__module__": "diffprivlib.models", "epsilon": 0.5, **attributes})()
 
 
@@ -111,6 +111,25 @@ def test_a_record_of_naive_bayes_may_change_its_class() -> None:
     for bounds in ((5, 6), ([-1, -2], [1, -1])):
         with pytest.raises(InvalidInput, match="have 0 between them"):
             epsilon_of(_stated("GaussianNB", bounds=bounds))
+
+
+@pytest.mark.parametrize("name", ["DecisionTreeClassifier", "RandomForestClassifier"])
+def test_a_record_of_a_tree_may_change_its_leaf(name: str) -> None:
+    """diffprivlib names a leaf's class by permute-and-flip on counts, at the price of a record added or removed."""
+    assert epsilon_of(_stated(name, bounds=(-1, 1), classes=[0, 1])).pure_epsilon == 1.0
+    flips = np.log(_second([9, 1]) / _second([10, 0]))  # a record of the first class becomes one of the second
+    assert flips == pytest.approx(2.0)
+
+
+def _second(counts: list[int]) -> float:
+    """How likely permute-and-flip takes the second, smaller one of two, at epsilon 1 for a record added or removed."""
+    return 0.5 * float(np.exp(counts[1] - counts[0]))
+
+
+@pytest.mark.parametrize("name", ["LinearRegression", "KMeans", "PCA", "StandardScaler", "SomethingNew"])
+def test_an_epsilon_that_is_not_that_of_a_replaced_record_is_not_read(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"diffprivlib's {name} states was not found to be the cost"):
+        epsilon_of(_stated(name, bounds_X=(0, 1), bounds_y=(0, 1)))
 
 
 @pytest.mark.parametrize("places", [[], [0], list(range(600))])
@@ -181,6 +200,7 @@ def test_a_linear_regression_of_diffprivlib_is_released(tmp_path: Path) -> None:
     models, targets = _models(), X @ [1.0, 2.0]
     trainer = estimator_trainer(
         lambda p: models.LinearRegression(epsilon=5.0, bounds_X=(-1, 1), bounds_y=(-3, 3), fit_intercept=p["c"]),
+        cost=dpt.PureDp(5.0, neighbours=dpt.RECORD_REPLACED),  # declared: what it states is not read
         validation=RegressionDataset(X, targets, target_range=(-3, 3), public=True),
     )
     release = dpt.tune(

@@ -155,6 +155,12 @@ def test_words_of_the_glossary_are_links_to_it() -> None:
     assert answer.count('href="#w-epsilon"') == 1  # where it first stands
 
 
+def test_a_name_that_only_looks_like_a_word_of_the_glossary_stops_no_run() -> None:
+    """Case is ignored by other letters too (a long s is an s): the page could not be made, after the charge."""
+    statement = state(replace(_facts(), dataset="\u017feal"))
+    assert "\u201c\u017feal\u201d" in statement_html(statement)
+
+
 def test_the_strength_is_what_the_cost_says_and_never_less() -> None:
     facts = _facts()
     statement = state(facts)
@@ -205,9 +211,14 @@ def test_a_replaced_record_is_spoken_of_as_two_versions() -> None:
         def __getattr__(self, name: str) -> Any:
             return cost if name == "cost" else getattr(plan, name)
 
-    said = _page_one(state(replace(facts, plan=Other())))  # type: ignore[arg-type] # a plan with another cost
+    statement = state(replace(facts, plan=Other()))  # type: ignore[arg-type] # a plan with another cost
+    said = _page_one(statement)
     assert "which of two versions of one record" in said
     assert "in the data, or not?" not in said
+    for text in _texts(statement):  # the number of records is not protected
+        assert not re.search(r"(nearly|as likely) .*without any one", text)
+    assert "one record more or less is not covered" in said
+    assert "nearly the same without any one record" in _page_one(state(facts))
 
 
 def test_the_number_of_records_matters_where_the_account_counts_them() -> None:

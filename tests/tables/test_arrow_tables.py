@@ -93,6 +93,28 @@ def test_names_of_classes_are_public_and_read_as_declared() -> None:
     assert read_table(named, number).data.y.tolist() == [1.0, 0.0, 0.0, 0.5, 1.0]
 
 
+def test_names_that_are_numbers_are_not_taken_for_places() -> None:
+    """Libraries that make classes of texts sort them as texts: "10" comes before "2"."""
+    names = sorted(str(one) for one in range(12))
+    table = pa.table({"age": [1.0, 2.0] * 6, "digit": [names.index(str(one)) for one in range(12)]})
+    schema = Schema(12, (Number("age", 0, 100, 40), Target("digit", tuple(str(one) for one in range(12)))))
+    assert read_table(Stored(table, {"digit": names}), schema).data.y.tolist() == list(range(12))
+    shown = infer(Stored(table, {"digit": names}), target="digit")
+    assert shown.columns[1] == Target("digit", tuple(names))
+    assert infer(Stored(table, {"digit": [f"c{one}" for one in names]}), target="age").columns[1] == Category(
+        "digit", tuple(f"c{one}" for one in names)
+    )
+
+
+def test_what_cannot_be_read_is_one_line_that_quotes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(self: Stored, place: slice) -> Any:
+        raise OSError("row 7: Mr Smith")
+
+    monkeypatch.setattr(Stored, "__getitem__", gone)
+    with pytest.raises(InvalidInput, match=r"^The data set is damaged, or its file is \(OSError\); load it again\.$"):
+        read_table(Stored(TABLE), SCHEMA)
+
+
 def test_public_mistakes_are_one_clear_line() -> None:
     with pytest.raises(InvalidInput, match="The data set has no column 'ill', the target"):
         read_table(TABLE.rename_columns(["age", "town", "sick"]), SCHEMA)

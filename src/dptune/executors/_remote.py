@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dptune._progress import VARIABLE
 from dptune._threads import one_thread
 from dptune.errors import InvalidInput, Stopped
 from dptune.executors._handshake import Keys
@@ -36,6 +37,7 @@ _DONE = (0, 3)  # exit codes of a worker whose driver is gone
 def keep_working(host: str, port: int, own: Keys, driver: bytes) -> None:
     """Keep one worker process alive, on the machine where this is called, until the driver is gone."""
     environment = {**os.environ, **one_thread(), "PYTHONHASHSEED": "0"}
+    environment.pop(VARIABLE, None)  # a worker of a sealed run keeps its step nowhere
     command = [sys.executable, "-m", "dptune.executors._worker", "--host", host, "--port", str(port)]
     command += ["--parent", str(os.getpid())]
     with _hidden_folder() as folder:

@@ -29,6 +29,8 @@ _PREDICTS_BY: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "LogisticRegression": ({"solver": "liblinear"}, ("classes_", "coef_", "intercept_", "n_features_in_")),
     "LinearRegression": ({}, ("coef_", "intercept_", "n_features_in_")),
 }
+# How many times its epsilon a replaced record of an estimator of diffprivlib costs, where its fit was read.
+_TIMES = {"LogisticRegression": 1, "GaussianNB": 2, "DecisionTreeClassifier": 2, "RandomForestClassifier": 2}
 # What an estimator of diffprivlib would read off the records if nobody says it.
 _BOUNDS = ("data_norm", "bounds", "bounds_X", "bounds_y", "classes")
 
@@ -179,7 +181,12 @@ def epsilon_of(estimator: object) -> PureDp:
     diffprivlib takes the number of records for public: the priors of its naive Bayes tell it exactly, and noise on its
     means is scaled by it. So what it states holds for a record that is replaced, and for none that is added or removed:
     plan with ``neighbours=RECORD_REPLACED``. A replaced record of ``GaussianNB`` may change its class, which moves the
-    counts and sums of two classes, each at the stated price: it costs twice that. All else is its authors' promise.
+    counts and sums of two classes, each at the stated price: it costs twice that. So does one of a tree or a forest,
+    which leaves one leaf, or class of a leaf, for another. ``LogisticRegression`` states the price of a replacement.
+
+    The epsilon of others is not read. ``LinearRegression`` noises sums of squares by its lower bounds alone, not at all
+    where they are 0, and with an intercept it spends more than it states; ``KMeans`` keeps the cluster of every record.
+    All else is its authors' promise.
 
     Elsewhere an ``epsilon`` may be anything (a loss's, in scikit-learn's ``SGDClassifier``), so it is not read.
 
@@ -190,8 +197,8 @@ def epsilon_of(estimator: object) -> PureDp:
         What one ``fit`` of it costs.
 
     Raises:
-        InvalidInput: it is no estimator of diffprivlib, states none, would read bounds off the records, or has bounds
-            under which its sums move further than its noise is made for.
+        InvalidInput: it is no estimator of diffprivlib, states none, would read bounds off the records, is one whose
+            epsilon is not read, or has bounds under which its sums move further than its noise is made for.
 
     Example:
         >>> from sklearn.linear_model import SGDClassifier
@@ -216,12 +223,22 @@ def epsilon_of(estimator: object) -> PureDp:
             f"{type(estimator).__name__} would read its bounds off the private records, which no epsilon covers; give "
             f"{unsaid[0]!r} in the factory."
         )
-    if not any(one.__name__ == "GaussianNB" for one in type(estimator).__mro__):
-        return PureDp(float(stated), neighbours=RECORD_REPLACED)
+    known = [
+        one.__name__ for one in type(estimator).__mro__
+        if one.__module__.partition(".")[0] == "diffprivlib" and one.__name__ in _TIMES
+    ]  # fmt: skip
+    if not known:
+        raise InvalidInput(
+            f"What diffprivlib's {type(estimator).__name__} states was not found to be the cost of a replaced record, "
+            "so it is not read; declare it: estimator_trainer(factory, cost=...), if you have checked it."
+        )
+    price = PureDp(_TIMES[known[0]] * float(stated), neighbours=RECORD_REPLACED)
+    if known[0] != "GaussianNB":
+        return price
     low, high = (np.asarray(end, np.float64) for end in getattr(estimator, "bounds", (0.0, 0.0)))
     if (low > 0).any() or (high < 0).any():
         raise InvalidInput(
             "GaussianNB noises sums as if a record moved them by high - low at most, which holds where 'bounds' have 0 "
             "between them; shift the features, or declare the cost."
         )
-    return PureDp(2.0 * float(stated), neighbours=RECORD_REPLACED)
+    return price

@@ -245,14 +245,20 @@ def _uncovered(facts: Facts) -> Answer:
 
 
 def _deleted(facts: Facts) -> Answer:
+    if facts.neighbours.change == "replaced":  # how many there are may be told exactly
+        same = (
+            f"The publication would be nearly the same if any one {facts.word} were another, within the figures above; "
+            f"that there is one {facts.word} more or less is not covered. So"
+        )
+    else:
+        same = f"The publication would be nearly the same without any one {facts.word}, within the figures above, so"
     return Answer(
         "deleted",
         "What if somebody asks to be deleted?",
         (
-            f"The publication would be nearly the same without any one {facts.word}, within the figures above, so "
-            "nothing in it has to be taken back to protect one. Delete the records where they are kept: later runs do "
-            "not see them. The vault keeps scores and logs, but no models; delete it when it is no longer needed. What "
-            "was spent of the budget stays spent. Whether the law asks for more is not for this paper to say.",
+            f"{same} nothing in it has to be taken back to protect one. Delete the records where they are kept: later "
+            "runs do not see them. The vault keeps scores and logs, but no models; delete it when it is no longer needed. "
+            "What was spent of the budget stays spent. Whether the law asks for more is not for this paper to say.",
         ),
     )
 

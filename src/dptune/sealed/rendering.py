@@ -147,8 +147,8 @@ class _Linked:
         """One text; words that are ``seen`` already stay as they are, new ones are added to them."""
         parts, done = [], 0
         for found in self._pattern.finditer(text) if self._pattern is not None else ():
-            place = self._places[found[1].lower()]
-            if place not in seen:
+            place = self._places.get(found[1].lower())  # None: a letter that only looks like another's lower case
+            if place is not None and place not in seen:
                 seen.add(place)
                 link = f'<a class="term" href="#w-{place}">{_p(found[0])}</a>'
                 parts += [_p(text[done : found.start()]), link]

@@ -32,8 +32,8 @@ def words(unit: str) -> dict[str, str]:
         "Configuration": "The settings of a training that were tuned, such as its learning rate.",
         "Delta": "A small probability that is set aside in the measure epsilon: with a smaller delta, epsilon is "
         "larger. Both belong together.",
-        "Differential privacy": f"A property of a computation: its result is nearly as likely with and without any one "
-        f"{unit}. Epsilon and delta say how nearly.",
+        "Differential privacy": "A property of a computation: its result is nearly as likely on either of two "
+        "neighbouring data sets. Epsilon and delta say how nearly.",
         "DP-SGD": "Training in small steps. Each step draws some records, limits the effect of each, and adds noise.",
         "Epsilon": f"The measure of what can be learnt about one {unit}. Whatever anybody concludes from the release, "
         "the odds of it change by a factor of at most e to the power of epsilon, up to the probability delta. 0 is "

@@ -13,7 +13,7 @@ from typing import Any
 from dptune.errors import InvalidInput
 from dptune.tables._batches import Batch
 from dptune.tables._cells import Cells
-from dptune.tables.columns import Category, Target
+from dptune.tables.columns import Category, Target, Text
 from dptune.tables.parquet_files import BATCH_ROWS, arrow_types, cells_of, readable
 from dptune.tables.schema import Schema
 
@@ -35,8 +35,8 @@ def types_of(source: Any) -> list[tuple[str, str]]:
 def arrow_batches(source: Any, schema: Schema, *, labelled: bool) -> Iterator[Batch]:
     """The rows of a table, in batches.
 
-    A Hugging Face column of classes holds their places, beside their names. Where the schema declares names, cells are
-    read as names.
+    A Hugging Face column of classes holds their places, beside their names. Where the schema declares names, or a text,
+    cells are read as names.
 
     Args:
         source: The table or data set.
@@ -44,14 +44,17 @@ def arrow_batches(source: Any, schema: Schema, *, labelled: bool) -> Iterator[Ba
         labelled: Whether the target is read, and so must be there.
 
     Raises:
-        InvalidInput: If its columns, types or names of classes are not those of the schema.
+        InvalidInput: If its columns, types or names of classes are not those of the schema, or it cannot be read.
     """
     wanted = readable(types_of(source), schema, _WHERE, labelled=labelled)
     called = {name: _class_names(source, schema, name) for name in wanted}
-    table = source if _is(source, "pyarrow", "Table") else source.with_format("arrow")[:]
-    for part in table.select(wanted).to_batches(max_chunksize=BATCH_ROWS):
-        found = {name: cells_of(part.column(name), name == schema.unit) for name in wanted}
-        yield Batch(part.num_rows, {name: _named(cells, called[name]) for name, cells in found.items()})
+    try:
+        table = source if _is(source, "pyarrow", "Table") else source.with_format("arrow")[:]
+        for part in table.select(wanted).to_batches(max_chunksize=BATCH_ROWS):
+            found = {name: cells_of(part.column(name), name == schema.unit) for name in wanted}
+            yield Batch(part.num_rows, {name: _named(cells, called[name]) for name, cells in found.items()})
+    except Exception as error:  # its file is gone or damaged; what it says may quote a record
+        raise InvalidInput(f"{_WHERE} is damaged, or its file is ({type(error).__name__}); load it again.") from None
 
 
 def _is(source: object, module: str, name: str) -> bool:
@@ -70,6 +73,8 @@ def _class_names(source: Any, schema: Schema, name: str) -> tuple[str, ...] | No
     names = tuple(str(one) for one in getattr(feature, "names", None) or ())
     column = next(one for one in schema.columns if one.name == name)
     declared = _declared(column)
+    if names and (isinstance(column, Text) or (declared and declared <= set(names))):
+        return names  # also where names are numbers that are not their places: '10' may stand before '2'
     if not names or not declared or declared <= {str(place) for place in range(len(names))}:
         return None
     if declared & set(names):
