@@ -27,6 +27,7 @@ from tests.sealed.toy import ToyTrainer
 
 pytest.importorskip("cryptography", reason="the extra 'ray' is not installed")
 
+from dptune._progress import VARIABLE, listener
 from dptune.errors import InvalidInput, Stopped
 from dptune.executors import Result, Task, Work, _remote
 from dptune.executors._handshake import Keys
@@ -164,6 +165,26 @@ def test_what_others_see_of_a_workers_folder_does_not_change(
     assert place.keeper is not None
     place.keeper.wait(600)
     assert list(temporary.iterdir()) == []
+
+
+def test_a_worker_tells_no_step_whoever_started_it(
+    tmp_path: Path, places: list[Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster may have been started inside a rehearsal: what its worker was told is not handed on."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    place = Place(tmp_path, Listening())
+    places.append(place)
+    place.keep()
+    place.session.start()
+    place.session.submit(_task(0, 1.5))
+    assert place.next().score == 0.0
+
+
+class Listening:
+    """A trainer that tells how it is listened to: 0 if not at all."""
+
+    def fit(self, params: Mapping[str, Any], data: Any, rng: Any) -> tuple[Any, float]:
+        return None, float((listener() is not None) + 2 * (VARIABLE in os.environ))
 
 
 class Writing:

@@ -235,6 +235,7 @@ def main() -> None:
     if options.descriptor is not None:
         serve(Connection(options.descriptor), None)
         return
+    os.environ.pop(VARIABLE, None)  # of whoever started the cluster: the driver reads no steps from elsewhere
     own, driver = (bytes.fromhex(sys.stdin.readline().strip()) for _ in range(2))
     os.environ["TMPDIR"] = tempfile.tempdir = options.folder
     os.chdir(options.folder)
