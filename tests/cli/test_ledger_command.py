@@ -37,6 +37,7 @@ def test_show_lists_every_charge(ledger: Ledger, capsys: pytest.CaptureFixture[s
     assert main(["ledger", "show", str(ledger.path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line) for line in lines) <= 80
+    assert "something else than the sum of their epsilons" in " ".join(lines)
     listed = [line for line in lines if "random-stopping" in line]
     assert len(listed) == 1
     assert listed[0].endswith(f"{first['epsilon']:8.4f} {first['total']:8.4f}")

@@ -33,7 +33,7 @@ from dptune.executors import Result, Task, Work, _remote
 from dptune.executors._handshake import Keys
 from dptune.executors._link import Link, connect
 from dptune.executors._messages import pack_ready, pack_result, pack_tasks, unpack_tasks
-from dptune.executors._remote import RemoteSession
+from dptune.executors._remote import RemoteSession, keep_working
 from dptune.executors.processes import hello
 from dptune.methods.trial import Trial
 
@@ -47,6 +47,25 @@ KEEP = textwrap.dedent("""
     own, driver = (bytes.fromhex(sys.stdin.readline()) for _ in range(2))
     keep_working("127.0.0.1", int(sys.argv[1]), Keys(own), driver)
 """)
+
+
+def test_no_worker_of_another_machine_is_told_where_to_keep_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever started the machine's service may have been watching a rehearsal; this run may be sealed."""
+    given: list[dict[str, str]] = []
+
+    class Ended:
+        returncode = 0
+
+        def __init__(self, command: list[str], *, env: dict[str, str], **rest: Any) -> None:
+            given.append(env)
+
+        def communicate(self, sent: bytes) -> None:
+            assert sent
+
+    monkeypatch.setenv(VARIABLE, "steps")
+    monkeypatch.setattr("dptune.executors._remote.subprocess.Popen", Ended)
+    keep_working(HOST, 1, WORKER, WORKER.public)
+    assert [VARIABLE in env for env in given] == [False]
 
 
 class Place:

@@ -314,6 +314,12 @@ def test_public_targets_are_taken_for_numbers_as_those_of_arrays_are() -> None:
     assert seen.target_range == (0.0, 7.25)
     assert bring_in(Many(), Declared(public=True, task="classification"), None).data.classes == 30
 
+    class Words(Numbers):
+        targets = ("a", "b") * 3 + ("a",)
+
+    with pytest.raises(InvalidInput, match="targets that are not numbers"):  # they were taken for classes, unasked
+        bring_in(Words(), Declared(public=True, task="regression"), None)
+
 
 def test_a_loader_is_refused_with_what_to_give() -> None:
     loader = torch.utils.data.DataLoader(Numbers())

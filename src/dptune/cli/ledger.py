@@ -32,8 +32,8 @@ _RULES = {"open": "no charge", "fixed": "exact", "renyi": "Renyi", "odometer": "
 _EXPLAINED = (
     "together: what all charges cost together, at the data set's delta.\n"
     "next: the largest single charge of Gaussian noise that would still be admitted.\n"
-    "They do not add up to the budget: together, charges cost less than the sum of\n"
-    "their epsilons, and the rule that admits later charges keeps a margin."
+    "They do not add up to the budget: together, charges cost something else than the\n"
+    "sum of their epsilons, and the rule that admits later charges keeps a margin."
 )
 _NO_KEY = "its key is not here, so its seal was not checked"
 

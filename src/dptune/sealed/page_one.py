@@ -257,8 +257,9 @@ def _deleted(facts: Facts) -> Answer:
         "What if somebody asks to be deleted?",
         (
             f"{same} nothing in it has to be taken back to protect one. Delete the records where they are kept: later "
-            "runs do not see them. The vault keeps scores and logs, but no models; delete it when it is no longer needed. "
-            "What was spent of the budget stays spent. Whether the law asks for more is not for this paper to say.",
+            "runs do not see them. The vault keeps scores and logs, but no models; delete it when it is no longer "
+            "needed. What was spent of the budget stays spent. Whether the law asks for more is not for this paper to "
+            "say.",
         ),
     )
 

@@ -223,7 +223,10 @@ def _numbers(labels: list[Label]) -> list[object]:
 def _seen_range(labels: list[Label], task: str | None) -> tuple[float, float] | None:
     """The range of public targets, if they are numbers to be predicted."""
     values = _numeric(labels)
-    if not len(values) or not np.isfinite(values).all() or not is_regression(values, task):
+    numbers = bool(len(values)) and bool(np.isfinite(values).all())
+    if task == "regression" and not numbers:
+        raise InvalidInput("The public data has targets that are not numbers, so they cannot be a regression's.")
+    if not numbers or not is_regression(values, task):
         return None
     low, high = float(values.min()), float(values.max())
     return low, high if high > low else low + 1.0
