@@ -72,7 +72,7 @@ def attackers(cost: Cost, false_positive_rate: float = ALARM) -> Attackers:
 
 @lru_cache(maxsize=32)
 def _computed(cost: Cost, false_positive_rate: float) -> Attackers:
-    """The same for equal costs: a plan's are read for its statement, its page and its price."""
+    """Readings of a cost, kept: those of a plan are read for its statement, its page and its price."""
     gaussian = cost.mu()
     return Attackers(
         false_positive_rate,

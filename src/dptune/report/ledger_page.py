@@ -79,7 +79,7 @@ def _bars(totals: list[tuple[int, float]], at: _Place) -> list[str]:
 
 
 def _steps(totals: list[tuple[int, float]], at: _Place) -> list[str]:
-    """The same where bars would be too narrow: their outline alone, filled."""
+    """The outline of the bars, filled, where single ones would be too narrow."""
     points, before = [at(0, 0.0)], 0
     for number, total in _thinned(totals):
         points += [at(before, total), at(number, total)]

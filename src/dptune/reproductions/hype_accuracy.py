@@ -236,7 +236,7 @@ def fig5(say: Callable[[str], None] = silent, *, scale: Scale = FULL, folder: Pa
 
 
 def fig12(say: Callable[[str], None] = silent, *, scale: Scale = FULL, folder: Path | None = None) -> Table:
-    """The same for n = 250 (Figure 12) and n = 50 (Figure 13)."""
+    """Clients whose labels and sizes follow Dirichlet laws; n = 250 (Figure 12) and n = 50 (Figure 13)."""
     settings = [
         Setting(data, f"dirichlet {beta:g}", n)
         for n, data in itertools.product((250, 50), scale.data)

@@ -353,7 +353,7 @@ class DpSgdTrainer:
             double=units or all(one.secure for one in settings),
             engine=self.engine,
             threads=self.threads,
-            rule=settings[0].rule,
+            rule=next(iter(settings)).rule,
             numbers=range_of(data) is not None,
         )
 
