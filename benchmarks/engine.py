@@ -1,12 +1,13 @@
 """Users' own networks: our compiled step against Opacus' modes and against what the machine can multiply.
 
-    python benchmarks/engine.py [--tasks hype-mnist,hype-cifar] [--batch 64] [--rounds 3] [--threads 2]
+    python benchmarks/engine.py [--tasks hype-mnist,hype-cifar] [--batch 64] [--rounds 3] [--threads 2] [--stacks]
 
 One process, one thread, everything interleaved; figures are medians of processor time for one step on random pixels
 (clipped sum, noise, descent). 'products' is how many multiply-adds a record needs if outputs, derivatives and one sum
 are computed plainly; 'in tiles' counts 3 x 3 convolutions as the engine computes them (16 products for 36). Limits are
 both counts at the speed of numpy's matrix product, measured between the rounds. With --threads it prints wall time of
-our step with one thread and with that many instead.
+our step with one thread and with that many instead. With --stacks it prints how much of a step of small networks is
+spent outside of the kernel (sums, noise, descent): all that candidates trained as a stack could share.
 """
 
 from __future__ import annotations
@@ -20,14 +21,19 @@ import argparse
 import importlib
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 from torch import nn
 
 from dptune.data import Dataset
+from dptune.training import network_engine
+from dptune.training._compiled import kernel
 from dptune.training.engines import engine_for
+from dptune.training.noise import SecureNoise
 
 training: Any = importlib.import_module("training")  # beside this file
 NETWORKS: Any = importlib.import_module("networks").NETWORKS
@@ -56,11 +62,11 @@ def _in_tiles(layer: nn.Module) -> bool:
     return layer.in_channels % 16 == 0 and layer.out_channels % 16 == 0
 
 
-def task(name: str, batch: int) -> Any:
+def task(name: str, records: int) -> Any:
     """A network and random pixels."""
     rng = np.random.default_rng(0)
     features = 784 if "mnist" in name else 3072
-    data = Dataset(rng.random((20 * batch, features), dtype=np.float32), rng.integers(0, 10, 20 * batch), 10)
+    data = Dataset(rng.random((records, features), dtype=np.float32), rng.integers(0, 10, records), 10)
     torch.manual_seed(0)
     return training.Task(NETWORKS[name](), data, 1)
 
@@ -75,7 +81,7 @@ def peak() -> float:
 
 
 def compare(name: str, batch: int, rounds: int) -> None:
-    """One network's table."""
+    """One network's table. There are as many records as in a batch, so that batches are all the same."""
     one = task(name, batch)
     runs = {f"opacus {mode}": training._opacus_of_a_copy(one, mode) for mode in MODES}
     runs["compiled"] = training._ours_of_a_module(one, "auto", False)
@@ -97,11 +103,13 @@ def compare(name: str, batch: int, rounds: int) -> None:
     for label, own in step.items():
         ratios = f"{step['opacus hooks'] / own:6.1f}x plain {best / own:6.1f}x best"
         print(f"  {label:20s} {own * 1e3:8.1f} ms {ratios} {own * 1e3 / limits[1]:6.1f}x limit in tiles", flush=True)
+    alone = training.noise_alone(SecureNoise, sum(p.numel() for p in one.model.parameters()))(2 * rounds)[0]
+    print(f"  secure noise alone   {alone * 1e3:8.1f} ms", flush=True)
 
 
 def threads(name: str, batch: int, rounds: int, count: int) -> None:
     """Wall time of one network's clipped sum with one thread and with several."""
-    one = task(name, batch)
+    one = task(name, 8 * batch)
     engines: dict[int, Any] = {own: engine_for(one.model, engine="network", threads=own) for own in (1, count)}
     taken: dict[int, list[float]] = {own: [] for own in engines}
     places = np.arange(8 * batch)
@@ -123,16 +131,68 @@ def threads(name: str, batch: int, rounds: int, count: int) -> None:
     )
 
 
+class Timed:
+    """The kernel, with a count of the processor time that its functions take."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*given: Any) -> Any:
+            begin = time.process_time()
+            found = getattr(kernel, name)(*given)
+            self.seconds += time.process_time() - begin
+            return found
+
+        return call
+
+
+SMALL: dict[str, Callable[[], nn.Sequential]] = {
+    "784-32-10": lambda: nn.Sequential(nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10)),
+    "784-128-10": lambda: nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)),
+    "small CNN": lambda: nn.Sequential(
+        nn.Unflatten(1, (1, 28, 28)),
+        nn.Conv2d(1, 8, 5, 2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(288, 10),
+    ),
+}
+
+
+def stacks(batch: int, rounds: int) -> None:
+    """What a stack of candidates could save at most: everything of a step that is not the kernel's sum."""
+    for name, make in SMALL.items():
+        torch.manual_seed(0)
+        one = training.Task(make(), task("hype-mnist", 20 * batch).data, 1)
+        run = training.ours(one, engine_for(one.model, engine="network"), stack=1)
+        run(50)
+        whole, inside = [], []
+        for _ in range(rounds):
+            timed = Timed()
+            with mock.patch.object(network_engine, "kernel", timed), mock.patch.object(training, "kernel", timed):
+                whole.append(run(200)[0])
+            inside.append(timed.seconds / 200)
+        step, own = statistics.median(whole), statistics.median(inside)
+        print(f"{name:12s} batch {batch}: {step * 1e6:6.0f} us a step, {own * 1e6:6.0f} of them in the kernel", end="")
+        print(f"; a stack that shared all the rest would gain at most {step / own:.2f}x", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", default=",".join(NETWORKS))
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--stacks", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     training.BATCH = options.batch
     print(training.machine())
+    if options.stacks:
+        stacks(options.batch, options.rounds)
+        return
     for name in options.tasks.split(","):
         if options.threads:
             threads(name, options.batch, options.rounds, options.threads)

@@ -49,7 +49,7 @@ def calls(monkeypatch: Any) -> list[int]:
             return getattr(kernel, name)
 
         def net_sum(self, *given: Any) -> Any:
-            seen.append(len(given[6]))
+            seen.append(len(given[7]))
             return inner(*given)
 
     monkeypatch.setattr(network_engine, "kernel", Counted())
@@ -86,7 +86,7 @@ def test_rules_equal_double_precision(make: Any, rule: Clipping, calls: list[int
         engine = ruled(module, rule, double)
         assert engine.dtype is (np.float64 if double else np.float32)
         engine.bind(data)
-        known = np.append(flat, [0.4] * rule.tails).astype(engine.dtype)
+        known: Any = np.append(flat, [0.4] * rule.tails).astype(engine.dtype)
         level = clip * np.exp(0.4) if rule.tails else clip
         expected, out = by_rule(each, sizes, clip, level, rule), np.empty((1, len(known)), engine.dtype)
         engine.clipped_sums(known[None], [np.arange(61)], np.array([clip]), out)

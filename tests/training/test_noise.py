@@ -219,7 +219,7 @@ def test_compiled_secure_noise_is_numpys(dimension: int, instructions: str) -> N
         total = sums.copy()
         SecureNoise(key, dimension, compiled=compiled).add(total, 1.3, 5, 0.5)
         found.append(total)
-    assert np.array_equal(*found)
+    assert np.array_equal(found[0], found[1])
     assert not np.array_equal(found[0], 0.5 * sums)
 
 

@@ -248,7 +248,9 @@ class _Build:
     def _convolution(self, layer: Convolution, what: str) -> None:
         channels, height, width = self._images(what)
         if channels != layer.inputs:
-            raise InvalidInput(f"{what} takes {layer.inputs} channels, but {_words(self.shape)} come in.")
+            raise InvalidInput(
+                f"{what} takes {layer.inputs} channels, but {_words(self.shape)} come in; channels are first."
+            )
         after = (layer.outputs, *self._windows(layer.kernel, layer.stride, layer.padding, what))
         shape = (layer.outputs, channels, *layer.kernel)
         table = np.arange(_small(math.prod(shape), what)).reshape(shape).transpose(2, 3, 1, 0)

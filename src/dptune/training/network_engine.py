@@ -154,7 +154,8 @@ class NetworkEngine:
 
     def _steps(self, flat: Floats, clip: float, lattice: float, room: Floats, batch: Indices) -> Array:
         """The sum of the shares of these records in lattice steps; it may be in ``room``."""
-        return self.formula_sum(flat, batch, Formula(clip, 0.0, clip), 1.0 / lattice, room)[0]
+        steps: Any = self.formula_sum(flat, batch, Formula(clip, 0.0, clip), 1.0 / lattice, room)[0]
+        return np.asarray(steps, np.float64)
 
     def formula_sum(
         self, flat: Floats, batch: Indices, formula: Formula, unit: float, room: Floats | None = None
