@@ -325,3 +325,12 @@ def test_a_loader_is_refused_with_what_to_give() -> None:
     loader = torch.utils.data.DataLoader(Numbers())
     with pytest.raises(InvalidInput, match=r"torch's DataLoader: give its data set, loader\.dataset"):
         bring_in(loader, Declared(records=7, classes=2), None)
+
+
+def test_tensors_may_have_a_declared_shape() -> None:
+    """As the page on torch data sets asks for it of all of them."""
+    x, y = torch.zeros((6, *SHAPE)), torch.arange(6) % 3
+    for data in (torch.utils.data.TensorDataset(x, y), (x, y)):
+        assert bring_in(data, Declared(classes=3, records=6, shape=SHAPE), None).data.shape == SHAPE
+        with pytest.raises(InvalidInput, match=r"'shape' says \(5,\), but the records of the tensors have"):
+            bring_in(data, Declared(classes=3, records=6, shape=5), None)

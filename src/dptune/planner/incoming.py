@@ -7,7 +7,7 @@ private data without them is refused here. Public data may be inferred.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
     built_in = trainer is None or isinstance(trainer, DpSgdTrainer)
     built_in |= isinstance(trainer, TakesDatasets) and trainer.takes_datasets
     if built_in and (pair := tensor_pair(data)) is not None:
-        data = pair
+        data, declared = pair, _with_shape(pair[0], declared)
     if built_in and is_torch_data(data):
         return _map_style(data, declared, trainer)
     if declared.shape is not None:
@@ -112,6 +112,15 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
     if records is None and trainer is None:
         records = len(data) if declared.public else _undeclared("'records', about how many there are")
     return Incoming(data, records)
+
+
+def _with_shape(x: AnyArray, declared: Declared) -> Declared:
+    """What is declared of tensors, whose own shape is public: one that is declared, too, must be the same."""
+    if declared.shape is None:
+        return declared
+    if (said := record_shape(declared.shape)) != x.shape[1:]:
+        raise InvalidInput(f"'shape' says {said}, but the records of the tensors have the shape {x.shape[1:]}.")
+    return replace(declared, shape=None)
 
 
 def _undeclared(what: str) -> int:
