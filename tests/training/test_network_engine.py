@@ -269,6 +269,17 @@ def test_arrays_that_are_not_contiguous_and_channels_last_images() -> None:
     assert np.array_equal(engine.logits(flat, last.reshape(9, -1)), engine.logits(flat, images.reshape(9, -1)))
 
 
+def test_margins_may_be_wider_than_the_image() -> None:
+    torch.manual_seed(3)
+    module = nn.Sequential(
+        nn.Unflatten(1, (2, 1, 2)), nn.Conv2d(2, 3, 1, padding=(4, 5)), nn.Flatten(), nn.Linear(324, CLASSES)
+    )
+    data, flat = drawn_records(4, 9), flat_of(module)
+    found = summed(engine_for(module, engine="network"), data, flat, 0.1)
+    expected = summed(engine_for(module, engine="torch", double=True), data, flat, 0.1)
+    assert np.linalg.norm(found - expected) <= 1e-6 * 9 * 0.1
+
+
 def test_shapes_that_do_not_fit() -> None:
     engine = engine_for(flat_net())
     with pytest.raises(InvalidInput, match="cannot take rows of 20 features: its first layer takes 21"):

@@ -100,7 +100,8 @@ static int read_layer(Layer *l, const int64_t *f, const float *constants) {
     l->into = rounded(l->in), l->outof = rounded(l->out);
     l->edge_h = l->ih + 2 * l->ph, l->edge_w = l->iw + 2 * l->pw;
     if (l->kind == CONV || l->kind == MAX_POOL || l->kind == AVERAGE_POOL) {
-        if (l->kh < 1 || l->kw < 1 || l->sh < 1 || l->sw < 1 || l->ph > l->ih + l->kh || l->pw > l->iw + l->kw) return 0;
+        if (l->kh < 1 || l->kw < 1 || l->sh < 1 || l->sw < 1) return 0;
+        if ((double)l->edge_h * (double)l->edge_w * (double)l->ic > 1e9) return 0;
         if ((l->oh - 1) * l->sh + l->kh > l->edge_h || (l->ow - 1) * l->sw + l->kw > l->edge_w) return 0;
         if (l->kind != CONV && (l->oc != l->ic || l->ph >= l->kh || l->pw >= l->kw)) return 0;
     } else if (l->kind != LINEAR && l->in != l->out) return 0;
