@@ -74,7 +74,8 @@ def state_vote(vote: VoteStatement, params: Candidate) -> Statement:
         >>> state_vote(found.statement, found.params).answers[1].question
         'Who is protected?'
     """
-    explained = words("client") | _OWN_WORDS
+    replaced = neighbours_from_text(vote.neighbours).change == "replaced"
+    explained = words("client", replaced=replaced) | _OWN_WORDS
     return Statement(
         title="Privacy statement: a federated vote",
         warnings=_warnings(vote),

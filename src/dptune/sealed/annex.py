@@ -257,5 +257,5 @@ def glossary(facts: Facts) -> tuple[Row, ...]:
     Returns:
         The words in the order of the alphabet.
     """
-    found = words(facts.word)
+    found = words(facts.word, replaced=facts.neighbours.change == "replaced")
     return tuple(Row(name, found[name]) for name in sorted(found))

@@ -8,11 +8,12 @@ from __future__ import annotations
 __all__ = ["words"]
 
 
-def words(unit: str) -> dict[str, str]:
+def words(unit: str, *, replaced: bool = False) -> dict[str, str]:
     """What the words of statements mean.
 
     Args:
         unit: what one that is protected is called.
+        replaced: whether two versions of one are compared, instead of one that is there or not.
 
     Returns:
         An explanation for each word.
@@ -21,12 +22,29 @@ def words(unit: str) -> dict[str, str]:
         >>> words("patient")["Unit of privacy"]
         'What is protected as a whole: here one patient.'
     """
+    found = _words(unit)
+    return found | _versions(unit) if replaced else found
+
+
+def _versions(unit: str) -> dict[str, str]:
+    """What the readings of a cost mean where nobody is added or removed."""
+    return {
+        "Advantage": f"The largest difference between how often an attack names the second of two versions of one "
+        f"{unit} rightly and how often wrongly. 0: it learns nothing; 1: everything.",
+        "False positive rate": f"How often an attack names the second of two versions of one {unit} where it was the "
+        "first.",
+        "Power": f"How often an attack names the second of two versions of one {unit} rightly.",
+    }
+
+
+def _words(unit: str) -> dict[str, str]:
     return {
         "Advantage": "The largest difference between how often an attack is right about those who are in the data and "
         "how often it is wrong about those who are not. 0: it learns nothing; 1: everything.",
         "Budget": "The most that all releases from one data set may cost together. The ledger refuses more.",
-        "BLAKE2b, Philox, SHAKE-256": "Published recipes that make numbers out of a secret. Whoever does not have the "
-        "secret cannot tell them from chance.",
+        "BLAKE2b, Philox, SHAKE-256": "Published recipes that make numbers out of a secret, which look like chance to "
+        "whoever does not have it. BLAKE2b and SHAKE-256 are made for secrets; Philox is made for speed, and that "
+        "nobody can tell it from chance is not proven.",
         "Certificate": "A proof that the account is not exaggerated: some training really costs this much.",
         "Charge": "What a run pays to the ledger before it begins. It is not paid back.",
         "Configuration": "The settings of a training that were tuned, such as its learning rate.",
@@ -53,7 +71,7 @@ def words(unit: str) -> dict[str, str]:
         "Plan": "What a run will do and cost. It is made before any record is read.",
         "Power": "How often an attack finds somebody who is in the data.",
         "Privacy loss": "By how much what was released shifts the odds between two neighbouring data sets, as a "
-        "logarithm. Epsilon bounds it.",
+        "logarithm. Epsilon and delta limit it together.",
         "Record": "One row of the data, or all rows of one unit where they are put together.",
         "Rehearsal": "A run on public or synthetic data with a fixed seed. It protects nobody.",
         "Renyi filter": "The rule by which the ledger adds up charges, also when a later one was decided after seeing "
