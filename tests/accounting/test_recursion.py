@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations_with_replacement
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -185,3 +186,30 @@ def test_smoothing_has_the_bits_of_scipy(share: float, count: int) -> None:
 def test_smoothing_refuses_what_are_no_doubles() -> None:
     with pytest.raises(ValueError, match="doubles"):
         _kernel.smooth(0.5, bytearray(7))
+
+
+class _Plain(Poisson):
+    """Without a way of its own for rows that meet columns."""
+
+    slopes_between = Runs.slopes_between
+
+
+class _Keeping(_Plain):
+    """With a mean of 1 all derivatives are equal: this law makes them once for the same points, and keeps them."""
+
+    kept: ClassVar[dict[bytes, Array]] = {}
+    writable: ClassVar[bool] = True
+
+    def slope(self, z: Array, order: int = 1) -> Array:
+        values = self.kept.setdefault(np.asarray(z).tobytes(), super().slope(z, order))
+        values.flags.writeable = self.writable
+        return values
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_what_a_law_keeps_of_its_slopes_is_not_overwritten(writable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Keeping, "kept", {})
+    monkeypatch.setattr(_Keeping, "writable", writable)
+    pair, e = fast_profile(Gaussian(1.0)), np.array([0.5, 2.6])
+    found, expected = (upper_programme(pair, runs, 0.5).delta(e) for runs in (_Keeping(1.0), _Plain(1.0)))
+    assert np.array_equal(found, expected)

@@ -108,10 +108,10 @@ class Runs(ABC):
             orders: of the derivatives, each 1 to 3.
 
         Returns:
-            For each order, one value for every row and column.
+            For each order, one value for every row and column, in an array that the caller may overwrite.
         """
         z = np.maximum(top - bottom, least)
-        return tuple(self.slope(z, order) for order in orders)
+        return tuple(np.array(self.slope(z, order)) for order in orders)  # a law may keep its own, or share them
 
     def gains_between(self, top: Array, bottom: Array, d: Array) -> Array:
         """The differences f(z) - f(z - d) at z = max(top - bottom, d), for rows that meet columns.
