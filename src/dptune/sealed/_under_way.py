@@ -75,15 +75,14 @@ class UnderWay:
         if (self.folder / "release").exists():  # cut off between the release and its note
             return self._close(load_release(self.folder))
         randomness = self.vault.randomness()
-        steps = self._steps
-        work = Work(self.trainer, self.data, randomness.secret(), self.vault.inside, self.terms.pickle, steps)
+        work = Work(self.trainer, self.data, randomness.secret(), self.vault.inside, self.terms.pickle, self._steps)
         with self._workers(work) as session:
             self._try(session)
             signer = None if self.terms.ledger is None else signer_of(randomness, self.terms.run)
             receipt, budget, unit = self._charge(signer)
             with self._sealed():
                 kind = kinds(self.trainer, self._log)
-                loop = Loop(self.vault, session, self.beat, receipt is None, kind, self.terms.pickle, steps)
+                loop = Loop(self.vault, session, self.beat, receipt is None, kind, self.terms.pickle, self._steps)
                 selection, replay = self._train(loop, randomness)
                 facts = self._facts(selection, receipt, budget, unit, replay)
                 built = self._build(facts, selection, loop, signer)
