@@ -30,7 +30,7 @@ import torch
 from torch import nn
 
 from dptune.data import Dataset
-from dptune.training import network_engine
+from dptune.training import _network_pass
 from dptune.training._compiled import kernel
 from dptune.training.engines import engine_for
 from dptune.training.noise import SecureNoise
@@ -171,7 +171,7 @@ def stacks(batch: int, rounds: int) -> None:
         whole, inside = [], []
         for _ in range(rounds):
             timed = Timed()
-            with mock.patch.object(network_engine, "kernel", timed), mock.patch.object(training, "kernel", timed):
+            with mock.patch.object(_network_pass, "kernel", timed), mock.patch.object(training, "kernel", timed):
                 whole.append(run(200)[0])
             inside.append(timed.seconds / 200)
         step, own = statistics.median(whole), statistics.median(inside)

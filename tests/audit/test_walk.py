@@ -30,8 +30,8 @@ from dptune.training import (
     Quantile,
     Settings,
     _bookkeeping,
+    _network_pass,
     engine_for,
-    network_engine,
     ruled_sums,
     softmax,
     torch_engine,
@@ -278,13 +278,13 @@ def _left_to_torch(params: Any) -> Any:
 def test_a_mask_for_every_batch_loses_the_game(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same in the compiled engine: a mask that changes with the batch moves all records."""
     pytest.importorskip("dptune.training._kernel")
-    held, drawn = network_engine._Pass.sums, network_engine._Pass._masks
+    held, drawn = _network_pass.Pass.sums, _network_pass.Pass._masks
 
     def sums(self: Any, flat: Any, x: Any, y: Any, batch: Any, *others: Any) -> Any:
-        monkeypatch.setattr(network_engine._Pass, "_masks", lambda self, flat: drawn(self, flat + len(batch)))
+        monkeypatch.setattr(_network_pass.Pass, "_masks", lambda self, flat: drawn(self, flat + len(batch)))
         return held(self, flat, x, y, batch, *others)
 
-    monkeypatch.setattr(network_engine._Pass, "sums", sums)
+    monkeypatch.setattr(_network_pass.Pass, "sums", sums)
     found = check(one_step(), 60, seed=1)
     assert found.caught, str(found)
 

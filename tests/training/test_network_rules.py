@@ -11,7 +11,7 @@ from tests.training.sensitivity import check, fast, records, secure
 
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
-from dptune.training import DpSgdTrainer, Settings, network_engine
+from dptune.training import DpSgdTrainer, Settings, _network_pass
 from dptune.training._compiled import kernel
 from dptune.training.clipping import Automatic, Clipping, Flat, PerLayer, Quantile
 from dptune.training.models import Mlp, dp_hypo_cnn
@@ -52,7 +52,7 @@ def calls(monkeypatch: Any) -> list[int]:
             seen.append(len(given[7]))
             return inner(*given)
 
-    monkeypatch.setattr(network_engine, "kernel", Counted())
+    monkeypatch.setattr(_network_pass, "kernel", Counted())
     return seen
 
 
@@ -122,7 +122,7 @@ def test_exact_sums_do_not_depend_on_company(rule: Clipping) -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_a_build_that_rounds_by_place_takes_records_alone(rule: Clipping, monkeypatch: Any, calls: list[int]) -> None:
-    monkeypatch.setattr(network_engine._Pass, "steady", False)
+    monkeypatch.setattr(_network_pass.Pass, "steady", False)
     check(lambda: ruled(flat_net(), rule), records(21, CLASSES), fast, [1.0])
     assert set(calls) == {1}
 

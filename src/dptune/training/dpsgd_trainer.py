@@ -348,12 +348,13 @@ class DpSgdTrainer:
     def _engine(self, model: Any, settings: Sequence[Settings], data: object) -> Engine:
         """What computes the sums of these runs, which share their clipping rule."""
         units = isinstance(data, UnitDataset)  # their rows' gradients are summed before they are clipped
+        first, *_ = settings
         return engine_for(
             model,
             double=units or all(one.secure for one in settings),
             engine=self.engine,
             threads=self.threads,
-            rule=next(iter(settings)).rule,
+            rule=first.rule,
             numbers=range_of(data) is not None,
         )
 
