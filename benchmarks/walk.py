@@ -55,6 +55,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "_global_state",
         "_memory",
         "_keys",
+        "_progress",
         "_repairs",
         "_lazy",
         "_threads",

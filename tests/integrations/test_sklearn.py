@@ -157,8 +157,8 @@ def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert "accuracy on records that nobody looked at" in said
 
 
-class Noisy:
-    """An estimator that is private by itself, in diffprivlib's manner; one of its own, by its module."""
+class LogisticRegression:
+    """An estimator that is private by itself, in diffprivlib's manner; one of its own, by its module and its name."""
 
     __module__ = "diffprivlib.models.toy"
 
@@ -168,16 +168,17 @@ class Noisy:
 
 
 def test_the_cost_is_read_off_the_estimator() -> None:
-    assert epsilon_of(Noisy(0.5)) == dpt.PureDp(0.5)
-    assert estimator_trainer(lambda p: Noisy(p["epsilon"])).cost({"epsilon": 0.25}) == dpt.PureDp(0.25)
+    price = dpt.PureDp(0.25, neighbours=dpt.RECORD_REPLACED)
+    assert epsilon_of(LogisticRegression(0.25)) == price
+    assert estimator_trainer(lambda p: LogisticRegression(p["epsilon"])).cost({"epsilon": 0.25}) == price
     with pytest.raises(InvalidInput, match="off the private records"):
-        epsilon_of(Noisy(0.5, bounds=None))
+        epsilon_of(LogisticRegression(0.5, bounds=None))
     with pytest.raises(InvalidInput, match="no number 'epsilon'"):
         epsilon_of(object.__new__(type("Plain", (), {"__module__": "diffprivlib.models"})))
     with pytest.raises(InvalidInput, match="may be anything"):
         epsilon_of(SGDClassifier())  # its epsilon is that of a loss
     with pytest.raises(InvalidInput, match="'cost' must be a cost"):
-        estimator_trainer(lambda p: Noisy(), cost=3)  # type: ignore[arg-type]
+        estimator_trainer(lambda p: LogisticRegression(), cost=3)  # type: ignore[arg-type]
 
 
 def test_a_fit_that_was_cut_off_is_resumed_where_it_was(monkeypatch: pytest.MonkeyPatch, schema: Path) -> None:

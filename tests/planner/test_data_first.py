@@ -87,8 +87,8 @@ def test_private_data_without_declared_figures_is_refused(case: int, tmp_path: P
     np.savez(tmp_path / "toy.npz", x=x, y=np.zeros(20))
     cases: list[tuple[Any, dict[str, Any], str]] = [
         (path, {}, "dptune schema draft"),
-        (frame, {}, "dptune schema draft"),
-        (frame, {"target": "y"}, "dptune schema draft"),
+        (frame, {}, "dptune.tables.draft"),
+        (frame, {"target": "y"}, "dptune.tables.draft"),
         ((x, y), {"records": 20}, "needs 'classes'"),
         ((x, y), {"classes": 2}, "needs 'records'"),
         (tmp_path / "toy.npz", {"records": 20}, "needs 'classes'"),

@@ -55,7 +55,7 @@ def test_the_second_run_sees_what_the_first_one_spent(tmp_path: Path, capsys: py
     for release, raised in ((first, False), (second, True)):
         details = json.loads((release.path / "release.json").read_text())
         assert (details["ledger"]["rule"] == "odometer") is raised
-        assert ("with probability at least 1 - delta the privacy loss" in release.statement) is raised
+        assert ("with probability at least 1 - delta, at every moment" in release.statement) is raised
         assert ("raised after earlier releases |" in release.statement) is raised
         assert any("raised after earlier releases" in line for line in details["assumptions"]) is raised
         found = compare_release(Ledger(default_ledger()).verified(), release.path / "release.json")
