@@ -107,3 +107,10 @@ def test_a_vote_is_a_guarantee_about_records_by_a_theorem() -> None:
     plan = METHODS["vote"].plan(Budget(8.0, 1e-5), Toy())
     assert plan.cost.neighbours == ADDED_OR_REMOVED
     assert grouped(vote, 2).neighbours == CLIENT_REPLACED.group(2)
+
+
+def test_private_validation_names_what_it_is_proved_for() -> None:
+    with pytest.raises(
+        InvalidInput, match=r"Private validation is proved for one record added or removed; this trainer"
+    ):
+        METHODS["logarithmic, validated"].plan(Budget(8.0, 1e-5, RECORD_REPLACED), Noisy(RECORD_REPLACED))

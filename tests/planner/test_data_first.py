@@ -132,6 +132,11 @@ def test_a_trainer_needs_a_space_and_gets_what_it_takes() -> None:
     assert brought.records is None  # the trainer says it
     own = bring_in([1, 2, 3], Declared(), object())
     assert own.data == [1, 2, 3]
+    declared = bring_in(_records(), Declared(classes=["no", "yes"], records=1000), object())
+    assert isinstance(declared.data, Dataset)
+    assert declared.records == 1000
+    pair = _records()
+    assert bring_in(pair, Declared(records=1000), object()).data is pair
 
 
 def test_defaults_follow_from_public_figures_alone() -> None:

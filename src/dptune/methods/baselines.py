@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from dptune.accounting import Cost, compose, parallel
+from dptune.accounting import Cost, compose
 from dptune.errors import InvalidInput
 from dptune.methods._machinery.costs import Costs, TrainingCosts
 from dptune.methods._machinery.pricing import Pricing, calibrated
@@ -90,7 +90,7 @@ class NaivePlan(_ListedPlan):
         trained, validation = self.paid(self.training.base.over(self.space)), self.validation
         if validation is None:
             return self.budget.covering(trained)
-        return self.budget.covering(parallel(trained, self.paid(_held(validation.cost, len(self.offered)))))
+        return self.budget.covering(validation.beside(trained, self.paid(_held(validation.cost, len(self.offered)))))
 
     @property
     def expected_runs(self) -> float:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from dptune._codec import register_tagged
-from dptune.accounting import Cost, Runs, parallel, select
+from dptune.accounting import Cost, Runs, select
 from dptune.errors import InvalidInput
 from dptune.methods._machinery.costs import TrainingCosts
 from dptune.methods._machinery.pricing import Pricing, calibrated
@@ -65,7 +65,8 @@ class Tuning(Training):
     def cost(self) -> Cost:
         """What tuning costs: a training record and, beside it, a validation record."""
         chosen = self.choose(self.base.over(self.space).average)
-        return chosen if self.validation is None else parallel(chosen, self.choose(self.validation.cost))
+        held = self.validation
+        return chosen if held is None else held.beside(chosen, self.choose(held.cost))
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from dptune._codec import added_later
 from dptune._validate import real
-from dptune.accounting import Cost, DiscreteGaussian
+from dptune.accounting import Cost, DiscreteGaussian, parallel
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.errors import InvalidInput
 from dptune.methods.budget import Budget
@@ -113,6 +113,32 @@ class PrivateValidation:
         if self.noise is None:
             raise InvalidInput("The noise of the validation has not been chosen yet; plan first.")
         return DiscreteGaussian(self.noise)
+
+    @staticmethod
+    def beside(trained: Cost, judged: Cost) -> Cost:
+        """What a run costs whose records are either trained on or judged, by the coin.
+
+        Args:
+            trained: what a record that is trained on pays.
+            judged: what one that is held back pays.
+
+        Returns:
+            The larger of the two, at every epsilon.
+
+        Raises:
+            InvalidInput: the trainer's cost is for other neighbours than the coin is proved for.
+
+        Example:
+            >>> from dptune.accounting import Gaussian
+            >>> PrivateValidation.beside(Gaussian(2.0), Gaussian(9.0)).epsilon(1e-5) == Gaussian(2.0).epsilon(1e-5)
+            True
+        """
+        if trained.neighbours != judged.neighbours:
+            raise InvalidInput(
+                f"Private validation is proved for {judged.neighbours!s}; this trainer declares its cost for "
+                f"{trained.neighbours!s}. Give public validation records, or a trainer that declares the other cost."
+            )
+        return parallel(trained, judged)
 
     def sentence(self) -> str:
         """What a statement says about the scores."""

@@ -74,8 +74,8 @@ class Incoming:
 def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
     """The data in the form that the trainer takes.
 
-    Tables and arrays are converted for built-in trainers, and wherever a schema is given. Data for a trainer of the
-    user's own is handed on as it is.
+    Tables and arrays are converted for built-in trainers, and wherever a schema, classes or a range of targets are
+    given. Other data for a trainer of the user's own is handed on as it is.
     """
     built_in = trainer is None or isinstance(trainer, DpSgdTrainer)
     built_in |= isinstance(trainer, TakesDatasets) and trainer.takes_datasets
@@ -92,7 +92,8 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
         raise InvalidInput("'unit_rows' is for rows with 'units', whom each row belongs to; give both, or a schema.")
     if declared.schema is not None or (built_in and _is_table(data)):
         return _table(data, declared)
-    if built_in and _is_arrays(data):
+    said = isinstance(data, tuple) and (declared.classes is not None or declared.target_range is not None)
+    if (built_in or said) and _is_arrays(data):
         return _arrays(data, declared, needed=trainer is None)
     if declared.units is not None:
         raise InvalidInput(
