@@ -28,12 +28,13 @@ from dptune.randomness import Randomness
 from dptune.training import Dataset, Settings, descend, softmax, engine_for
 from dptune.training._compiled import kernel
 from dptune.training._network import Dense, Pointwise, program
+from dptune.training._network_pass import Pass
 assert (kernel is not None) == (sys.argv[2] == "compiled"), kernel
 if kernel is not None:
     assert kernel.__file__.startswith(sys.argv[1]), kernel.__file__
     made = program((Dense(4, 3), Pointwise("relu"), Dense(3, 2)), (4,))
-    room, out = np.zeros(kernel.net_room(made.fields, made.constants, False), np.uint8), np.zeros((5, 2), np.float32)
-    kernel.net_forward(made.fields, made.constants, np.ones(23, np.float32), np.ones((5, 4), np.float32), room, out)
+    out = np.zeros((5, 2), np.float32)
+    Pass(made).outputs(np.ones(23, np.float32), np.ones((5, 4), np.float32), out)
     assert (out == 16.0).all(), out
 data = Dataset(np.repeat([[1.0], [-1.0]], 50, axis=0), np.repeat([1, 0], 50), classes=2)
 settings = Settings(0.2, 1.0, steps=30, clip_norm=1.0, learning_rate=1.0, batch_size=20)
