@@ -54,6 +54,11 @@ class Clipping(Protocol):
         """The rule in words, for statements."""
 
 
+def _shortening(norms: Floats, clip: float) -> Floats:
+    """By what vectors of these lengths are multiplied, so that none is longer than ``clip``."""
+    return np.asarray(clip / np.maximum(norms, clip))
+
+
 @dataclass(frozen=True)
 class Flat:
     """The usual rule: gradients longer than the clip norm are scaled down to it, shorter ones stay as they are.
@@ -79,7 +84,7 @@ class Flat:
         Returns:
             One factor for each.
         """
-        return np.asarray(clip / np.maximum(norms, clip))
+        return _shortening(norms, clip)
 
     def tail(self, norms: Floats, clip: float, level: float) -> Floats:
         """What a share has beside the gradient: nothing.
@@ -275,7 +280,7 @@ class PerLayer:
         Returns:
             One factor for each.
         """
-        return np.asarray(clip / np.maximum(norms, clip))
+        return _shortening(norms, clip)
 
     def tail(self, norms: Floats, clip: float, level: float) -> Floats:
         """What a share has beside the gradient: nothing.
