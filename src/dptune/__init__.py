@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from dptune.data import Dataset
     from dptune.errors import BudgetExceeded, Corrupt, DptuneError, Interrupted, InvalidInput, NotComparable, Stopped
+    from dptune.integrations.opacus import opacus_trainer
     from dptune.ledgers import Ledger
     from dptune.methods import Adaptive, Budget, NoisyBest, PrivateValidation, RandomStopping, Subset, Threshold, Vote
     from dptune.planner import tune
@@ -102,6 +103,7 @@ __all__ = [
     "known_threshold",
     "load_release",
     "mixture",
+    "opacus_trainer",
     "parallel",
     "replaced",
     "report",
@@ -155,6 +157,7 @@ _NAMES = {
         "NotComparable",
         "Stopped",
     ),
+    "dptune.integrations.opacus": ("opacus_trainer",),
     "dptune.ledgers": ("Ledger",),
     "dptune.methods": (
         "Adaptive",

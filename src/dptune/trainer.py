@@ -25,6 +25,7 @@ __all__ = [
     "DeclaresBatch",
     "DeclaresCost",
     "DeclaresFactory",
+    "DeclaresForm",
     "DeclaresGenerator",
     "DeclaresHoldout",
     "DeclaresRecords",
@@ -380,6 +381,19 @@ class TakesDatasets(Protocol):
     @property
     def takes_datasets(self) -> bool:
         """Whether it is given one."""
+
+
+@runtime_checkable
+class DeclaresForm(Protocol):
+    """A trainer that knows what records it is for, so that ``dptune.tune`` need not be told: both are public."""
+
+    @property
+    def declared_shape(self) -> tuple[int, ...] | None:
+        """The shape of one record, or None where nothing was declared."""
+
+    @property
+    def declared_classes(self) -> int | Sequence[object] | None:
+        """How many classes there are, or a list of them; None where nothing was declared."""
 
 
 @runtime_checkable

@@ -260,3 +260,84 @@ def test_the_example_releases_on_mnist(tmp_path: Path, method: str) -> None:
     told = _run(tmp_path, "-c", _MNIST, method, str(EXAMPLES))
     print(method, told)
     assert told.startswith("model 4.00 ")
+
+
+def _as_opacus_writes_it(params: Any, loader: Any, PrivacyEngine: Any) -> tuple[Any, float]:
+    """Makes its own engine, by the line that a program of Opacus has, and gives back a state dict."""
+    privacy_engine = PrivacyEngine(secure_mode=False)
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 2))
+    module, optimizer, loader = privacy_engine.make_private(
+        module=module,
+        optimizer=torch.optim.SGD(module.parameters(), lr=params["lr"]),
+        data_loader=loader,
+        noise_multiplier=params["noise_multiplier"],
+        max_grad_norm=1.0,
+    )
+    for _ in range(2):
+        for x, y in loader:
+            optimizer.zero_grad()
+            torch.autograd.backward(torch.nn.functional.cross_entropy(module(x), y))
+            optimizer.step()
+    return module.state_dict(), privacy_engine.accountant.get_epsilon(delta=1e-3)
+
+
+PASSES = {"batch": 20, "epochs": 2, "records": RECORDS, "shape": (1, 4, 4), "classes": 2}
+
+
+def test_a_program_of_opacus_keeps_the_line_that_makes_its_engine() -> None:
+    trainer = opacus_trainer(**PASSES)(_as_opacus_writes_it)
+    params = {"lr": 0.5, "noise_multiplier": 1.0}
+    assert trainer.cost(params) == dpt.DpSgd(0.1, 1.0, 20)
+    fitted = trainer.preflight(params, DATA, Randomness.rehearsal(0))
+    assert list(fitted.model) == ["1.weight", "1.bias"]  # the module's own names, not those of what is around it
+    torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 2)).load_state_dict(fitted.model)
+
+
+def test_a_secure_generator_of_opacus_is_refused() -> None:
+    def train(params: Any, loader: Any, engine: Any) -> tuple[Any, float]:
+        return engine(secure_mode=True), 0.0
+
+    with pytest.raises(InvalidInput, match="draws its noise from its own secret"):
+        opacus_trainer(**PASSES)(train).fit({"noise_multiplier": 1.0}, DATA, Randomness.rehearsal(0))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"cost": _cost, "epochs": 2}, "Say what one run costs once"),
+        ({"batch": 20, "epochs": 2}, "give 'batch', 'epochs' and 'records'"),
+        ({}, "'cost' must be a DpSgd cost"),
+        ({"batch": 20, "epochs": 0, "records": 200}, "'epochs' must be"),
+        ({"batch": 300, "epochs": 1, "records": 200}, "'batch' is 300, more than the 200 'records'"),
+        ({"cost": _cost, "shape": (1, 4, 4)}, "give 'records' too"),
+        ({"cost": _cost, "records": 200, "shape": "wide"}, "'shape' must be the shape of one record"),
+    ],
+)
+def test_what_a_run_costs_is_said_once(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        opacus_trainer(**given)
+
+
+class Pairs(torch.utils.data.Dataset[Any]):
+    """Records that are read one by one, as those of torchvision."""
+
+    def __len__(self) -> int:
+        return RECORDS
+
+    def __getitem__(self, place: int) -> tuple[Any, int]:
+        return torch.from_numpy(X[place]), int(Y[place])
+
+
+def test_the_trainer_says_what_its_records_are() -> None:
+    from dptune.planner.incoming import Declared, bring_in  # noqa: PLC0415 - for this test alone
+
+    trainer = opacus_trainer(**PASSES)(_as_opacus_writes_it)
+    for data in (Pairs(), (X, Y), torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))):
+        made = bring_in(data, Declared(), trainer).data
+        assert (made.classes, made.x.shape) == (2, (RECORDS, 1, 4, 4))
+        assert (made.x == X).all()
+        assert (made.y == Y).all()
+    with pytest.raises(InvalidInput, match="needs 'shape'"):
+        bring_in(Pairs(), Declared(), opacus_trainer(cost=_cost, records=RECORDS)(train))
+    other = bring_in(Pairs(), Declared(classes=3), trainer).data  # the caller's word is the last
+    assert other.classes == 3

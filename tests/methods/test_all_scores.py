@@ -16,12 +16,11 @@ from dptune import Float, Space, UnitDataset
 from dptune.audit._inline import Runner
 from dptune.data import Dataset
 from dptune.methods import Budget, known_methods, method_named, plan_from_json
-from dptune.methods.registry import plan_named
 from dptune.methods.settings import Surroundings, method_from_settings
 from dptune.randomness import Randomness
 from dptune.regression import RegressionDataset
 from dptune.scores import AbsoluteError, Auc, Balanced, Score, SquaredError
-from dptune.training import DpSgdTrainer, Regression, Settings, softmax
+from dptune.training import DpSgdTrainer, Mlp, Regression, Settings
 
 RECORDS = 240
 SPACE = Space(learning_rate=Float(0.05, 0.5, log=True))
@@ -33,8 +32,12 @@ CLASSES = Dataset(X, RARE, 2, feature_range=(0, 1))
 NUMBERS = RegressionDataset(X, 5 * X[:, 0] - X[:, 1], feature_range=(0, 1), target_range=(-2, 6))
 KEYS = np.arange(RECORDS) // 2
 
-CASES: dict[str, tuple[Score, Any]] = {
+CASES: dict[str, tuple[Score, Any]] = {  # "network": with a hidden layer, the others are linear
     "absolute": (AbsoluteError(), NUMBERS),
+    "absolute, network": (AbsoluteError(), NUMBERS),
+    "squared, network": (SquaredError(0.5), NUMBERS),
+    "balanced, network": (Balanced((0.8, 0.2)), CLASSES),
+    "auc, network": (Auc((0.8, 0.2)), CLASSES),
     "squared": (SquaredError(0.5), NUMBERS),
     "absolute, units": (AbsoluteError(), UnitDataset(NUMBERS, KEYS, 2)),
     "balanced": (Balanced((0.8, 0.2)), CLASSES),
@@ -44,22 +47,24 @@ CASES: dict[str, tuple[Score, Any]] = {
 }
 
 
-def _scored(name: str) -> bool:
-    kind = method_named(name)
-    return kind.__module__.startswith("dptune.") and plan_named(name).guaranteed
+def _ours(name: str) -> bool:
+    return method_named(name).__module__.startswith("dptune.")
 
 
-def _trainer(score: Score) -> DpSgdTrainer:
-    model = Regression(3, target_range=(-2, 6)) if score.numbers else softmax(3, 2)
+def _trainer(score: Score, hidden: tuple[int, ...]) -> DpSgdTrainer:
+    model = Regression(3, hidden, target_range=(-2, 6)) if score.numbers else Mlp(3, 2, hidden)
     settings = Settings.from_batch(60, RECORDS, noise_multiplier=1.0, steps=3, clip_norm=0.5, learning_rate=1.0)
     return DpSgdTrainer(model, settings, score=score)
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", [one for one in known_methods() if _scored(one)])
+SLOW = ("squared, network", "auc, network", "absolute, units")  # the others have their scores, models and units
+
+
+@pytest.mark.parametrize("case", [pytest.param(one, marks=[pytest.mark.slow] * (one in SLOW)) for one in CASES])
+@pytest.mark.parametrize("name", [one for one in known_methods() if _ours(one)])
 def test_every_method_takes_every_score(name: str, case: str) -> None:
     score, data = CASES[case]
-    trainer, kind = _trainer(score), method_named(name)
+    trainer, kind = _trainer(score, (4,) if "network" in case else ()), method_named(name)
     given = {key: SMALL[key] for key in SMALL if key in _settings_of(kind)}
     method = method_from_settings(kind, given, Surroundings(SPACE, 0.3, RECORDS, score))
     plan = method.plan(Budget(30.0, 1e-4), trainer)

@@ -21,12 +21,14 @@ from dptune.accounting import DpSgd
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.integrations._opacus_probe import Probe
+from dptune.integrations._opacus_trainers import batches_in_a_pass
 from dptune.integrations._opacus_watch import Watch, clean, drop_unusable
 
 __all__ = ["DeclaredEngine", "released"]
 
 
 _MODES = ("hooks", "functorch", "ew")
+_INNER = "_module."  # what Opacus puts before the names of a wrapped module's parameters
 
 
 class _DeclaredBatches(Sampler[list[int]]):
@@ -64,7 +66,7 @@ class _DeclaredBatches(Sampler[list[int]]):
         return self._blank_batch() if self.blank else self._collate(records)
 
     def __len__(self) -> int:
-        return max(1, round(1 / self._engine.declared.sampling_rate))
+        return batches_in_a_pass(float(self._engine.declared.sampling_rate))
 
     def __iter__(self) -> Iterator[list[int]]:
         if self.optimizer is None:
@@ -137,6 +139,18 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
         self.generator: torch.Generator | None = None  # of noise and coins
         self._watches: list[Watch] = []
         self._denominator = 1.0
+
+    def __call__(self, *, accountant: str = "prv", secure_mode: bool = False) -> DeclaredEngine:
+        """This engine, so that code which makes its own may keep that line: call the function's argument PrivacyEngine.
+
+        Which accountant it asks for decides nothing: the plan accounts.
+        """
+        if secure_mode:
+            raise InvalidInput(
+                "'secure_mode=True' asks for a generator of Opacus' own, but the run draws its noise from its own "
+                "secret. Leave it out."
+            )
+        return self
 
     def load(self, data: Dataset) -> Any:
         """The loader for the training function: Poisson batches of (x, y), a public number of them in a pass."""
@@ -285,4 +299,6 @@ def released(model: Any) -> Any:
     """The module itself, ready to predict, without what Opacus put around it for training."""
     if isinstance(model, opacus.GradSampleModule):
         model = model.to_standard_module().eval()
+    if isinstance(model, dict) and model and all(isinstance(name, str) and name.startswith(_INNER) for name in model):
+        return {name.removeprefix(_INNER): one for name, one in model.items()}  # of the module's own state dict
     return clean(model) if isinstance(model, torch.nn.Module) else model

@@ -18,7 +18,7 @@ from dptune.errors import InvalidInput
 from dptune.randomness import Rng, as_randomness
 from dptune.trainer import Fitted, Params
 
-__all__ = ["OpacusLoaderTrainer", "OpacusTrainer", "check_history"]
+__all__ = ["OpacusLoaderTrainer", "OpacusTrainer", "batches_in_a_pass", "check_history"]
 
 DataT = TypeVar("DataT")
 ModelT = TypeVar("ModelT")
@@ -152,6 +152,8 @@ class OpacusLoaderTrainer(OpacusTrainer[Dataset, ModelT]):
 
     Args:
         records: About how many records there are: declared, never counted.
+        declared_shape: The shape of one record, where it is declared.
+        declared_classes: How many classes there are, or a list of them, where they are declared.
 
     Example:
         >>> from dptune import DpSgd
@@ -162,6 +164,8 @@ class OpacusLoaderTrainer(OpacusTrainer[Dataset, ModelT]):
     """
 
     records: int = 1
+    declared_shape: tuple[int, ...] | None = None
+    declared_classes: int | Sequence[object] | None = None
 
     @property
     def takes_datasets(self) -> bool:
@@ -214,6 +218,22 @@ class _Same(dict[str, Any]):
 
     def __missing__(self, name: str) -> float:
         return self._value
+
+
+def batches_in_a_pass(rate: float) -> int:
+    """How many batches a loader of this rate gives in one pass: about one over the rate, which is public.
+
+    Args:
+        rate: The sampling rate.
+
+    Returns:
+        The number, at least 1.
+
+    Example:
+        >>> batches_in_a_pass(64 / 60000)
+        938
+    """
+    return max(1, round(1 / rate))
 
 
 def check_history(history: History, declared: DpSgd) -> None:

@@ -34,7 +34,7 @@ from dptune.tables.arrays import check_npz_units
 from dptune.tables.drafting import is_regression
 from dptune.tables.map_style import is_torch_data, read_map_style, record_shape
 from dptune.tables.sources import is_sparse, is_tabular, named_kind, table_kind, tensor_pair
-from dptune.trainer import TakesDatasets
+from dptune.trainer import DeclaresForm, TakesDatasets
 from dptune.training import Cnn, DpSgdTrainer
 from dptune.units import UnitDataset
 
@@ -79,6 +79,7 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
     """
     built_in = trainer is None or isinstance(trainer, DpSgdTrainer)
     built_in |= isinstance(trainer, TakesDatasets) and trainer.takes_datasets
+    declared = _with_form(data, declared, trainer)
     if built_in and (pair := tensor_pair(data)) is not None:
         data, declared = pair, _with_shape(pair[0], declared)
     if built_in and is_torch_data(data):
@@ -113,6 +114,16 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
     if records is None and trainer is None:
         records = len(data) if declared.public else _undeclared("'records', about how many there are")
     return Incoming(data, records)
+
+
+def _with_form(data: Any, declared: Declared, trainer: object | None) -> Declared:
+    """What the trainer declares of its records, where the caller does not: classes, and a torch data set's shape."""
+    if not isinstance(trainer, DeclaresForm):
+        return declared
+    torch_data = is_torch_data(data) or tensor_pair(data) is not None
+    if declared.classes is None and declared.target_range is None and (torch_data or _is_arrays(data)):
+        declared = replace(declared, classes=trainer.declared_classes)
+    return replace(declared, shape=trainer.declared_shape) if declared.shape is None and torch_data else declared
 
 
 def _with_shape(x: AnyArray, declared: Declared) -> Declared:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dptune.accounting import ADDED_OR_REMOVED, Neighbours, Runs
 from dptune.errors import InvalidInput
-from dptune.methods import Budget
+from dptune.methods import Budget, Method
 from dptune.planner.advice import choose
+from dptune.planner.asked import asked_for, tried_space
 from dptune.planner.encoded import bring_in_with, features_name
 from dptune.planner.incoming import Declared, Incoming
 from dptune.planner.kinds import KINDS
@@ -25,7 +26,7 @@ from dptune.sealed.rehearsal import report
 from dptune.sealed.release import Release
 from dptune.sealed.run import check_new, run
 from dptune.sealed.statement import no_model
-from dptune.spaces import Domain
+from dptune.spaces import Dimension, Domain
 from dptune.tables import Schema
 from dptune.trainer import Trainer
 from dptune.training import DpSgdTrainer, PublicEncoder
@@ -54,7 +55,8 @@ def tune(
     features: str | PublicEncoder = "none",
     model: Model | None = None,
     trainer: Trainer[Any, object] | None = None,
-    space: Domain | None = None,
+    space: Domain | Mapping[str, Dimension] | None = None,
+    method: str | Method | None = None,
     runs: Runs | None = None,
     neighbours: Neighbours = ADDED_OR_REMOVED,
     data_is: str = "private",
@@ -96,7 +98,9 @@ def tune(
             common layers, or the function one that can be imported (``docs/torch.md``).
         trainer: trains one configuration and declares what that costs; by default a private softmax regression,
             for numbers a linear one.
-        space: what may be tried; by default the learning rate.
+        space: what may be tried, a space or a dictionary of its dimensions; by default the learning rate.
+        method: a method by its name ("random-stopping", "subset", ...), or one with its own space
+            (``Subset(RandomStopping(space, Geometric(5)), 0.2)``); by default the planner chooses one.
         runs: the law of the number of runs; by default one that the planner chooses.
         neighbours: what the guarantee hides; for patients with at most 5 records ``ADDED_OR_REMOVED.group(5)``.
         data_is: "private", "public" or "synthetic".
@@ -130,6 +134,7 @@ def tune(
         raise InvalidInput("Give either a 'model', which DP-SGD trains, or a 'trainer', which has a model of its own.")
     if model is not None and features != "none":
         raise InvalidInput("A 'model' of your own takes no 'features': put them into the data or into the model.")
+    space = tried_space(space, method)
     if trainer is not None and space is None:
         raise InvalidInput("A trainer of your own needs a 'space': what may be tried with it.")
     declared = Declared(
@@ -145,7 +150,10 @@ def tune(
         try_network(made, tried, brought.data, pickle=bool(options.get("pickle")))
     if resume is not None:
         return finish(resume, made, brought.data, budget, options)
-    advice = choose(made, tried, budget, records=brought.records, runs=runs)
+    if method is None:
+        advice = choose(made, tried, budget, records=brought.records, runs=runs)
+    else:
+        advice = asked_for(method, made, tried, budget, records=brought.records, runs=runs)
     if explain is not None:
         explain(advice.explanation)
         rehearsal, hidden = options.get("rehearsal"), options.get("release_at") is not None

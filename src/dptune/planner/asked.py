@@ -1,0 +1,111 @@
+"""A method that the caller asks for, by its name or as it is, instead of the planner's own choice. Touches no data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dptune.accounting import Runs
+from dptune.errors import InvalidInput
+from dptune.methods import Budget, Method
+from dptune.methods.registry import method_named
+from dptune.methods.settings import Surroundings, method_from_settings
+from dptune.planner.advice import Advice
+from dptune.spaces import Dimension, Domain, Space
+from dptune.trainer import DeclaresCost, DeclaresScore, has_own_score
+
+__all__ = ["asked_for", "tried_space"]
+
+_HELD = 0.2  # of the records, for private scores; as in a job
+
+
+def asked_for(
+    method: Any,
+    trainer: DeclaresCost,
+    space: Domain,
+    budget: Budget,
+    *,
+    records: int | None = None,
+    runs: Runs | None = None,
+) -> Advice:
+    """The plan of a method that the caller named, with what is usual for it, or made.
+
+    Args:
+        method: the name of a method, as ``--method`` of the command line has it; or a method, which has its own space.
+        trainer: declares what one training costs.
+        space: what may be tried, for a name.
+        budget: the total, tuning included.
+        records: the public number of records; private scores need it.
+        runs: the law of the number of runs, for a name; by default the method's own.
+
+    Returns:
+        The plan, its method and one sentence about it.
+
+    Raises:
+        BudgetExceeded: the method does not fit the budget.
+        InvalidInput: there is no such method, or it cannot be made of this.
+
+    Example:
+        >>> from dptune import Budget, Float, PureDp, Space, trainer
+        >>> @trainer(cost=PureDp(0.1))
+        ... def guess(params, data, rng):
+        ...     return None, 0.5
+        >>> made = asked_for("random-stopping", guess, Space(lr=Float(0.1, 10)), Budget(1, 1e-5))
+        >>> made.explanation
+        'As asked for: random-stopping. The total, tuning included, is epsilon 0.2635 at delta 1e-05.'
+    """
+    if isinstance(method, Method):
+        if runs is not None:
+            raise InvalidInput("'runs' is for the name of a method; one that is given as it is has its own.")
+        made = method
+    elif isinstance(method, str):
+        made = _named(method, trainer, space, records, runs)
+    else:
+        raise InvalidInput(f"'method' must be the name of a method, or one itself; got {type(method).__name__}.")
+    plan = made.plan(budget, trainer)
+    noise = plan.noise_multiplier
+    said = f"As asked for: {made.name}. The total, tuning included, is epsilon {plan.price():.4g}"
+    with_noise = "." if noise is None else f", with noise {noise:.4g} in every run."
+    return Advice(plan, made, f"{said} at delta {budget.delta:g}{with_noise}")
+
+
+def tried_space(space: Domain | Mapping[str, Dimension] | None, method: Any) -> Domain | None:
+    """What may be tried: as the caller said, or the own space of a method that is given as it is.
+
+    Args:
+        space: a space, a dictionary of its dimensions, or None.
+        method: a method, its name, or None.
+
+    Returns:
+        The space; None where neither says one.
+
+    Raises:
+        InvalidInput: both say one.
+
+    Example:
+        >>> from dptune import Float, Geometric, RandomStopping, Space
+        >>> stopping = RandomStopping(Space(lr=Float(0.1, 1)), Geometric(5))
+        >>> tried_space({"lr": Float(0.1, 1)}, None) == tried_space(None, stopping)
+        True
+    """
+    if isinstance(space, Mapping):
+        space = Space(**space)
+    if not isinstance(method, Method):
+        return space
+    if space is not None:
+        raise InvalidInput("The 'method' has a space of its own; leave 'space' out, or give the method's name.")
+    inner = getattr(method, "method", None)
+    own = inner if isinstance(inner, Method) else method
+    found: Domain | None = getattr(own, "space", None) or getattr(own, "candidates", None)
+    return found
+
+
+def _named(name: str, trainer: DeclaresCost, space: Domain, records: int | None, runs: Runs | None) -> Method:
+    """The method of this name, for this space."""
+    if not isinstance(space, Space):
+        raise InvalidInput(
+            f"The method {name!r} by its name needs a Space of ranges; for a list of candidates give the method itself."
+        )
+    score = trainer.declared_score if isinstance(trainer, DeclaresScore) else None
+    around = Surroundings(space, None if has_own_score(trainer) else _HELD, records, score)
+    return method_from_settings(method_named(name), {} if runs is None else {"runs": runs}, around)
