@@ -21,8 +21,21 @@ from dptune._repairs import FEATURE_RANGE, held, repaired_features
 from dptune._typing import AnyArray, Floats, Indices, Mask
 from dptune.errors import InvalidInput
 
-__all__ = ["FEATURE_RANGE", "Dataset", "Labelled", "Named", "SupportsTake", "flat_rows", "size", "take"]
+__all__ = [
+    "FEATURE_RANGE",
+    "NO_RECORDS",
+    "Dataset",
+    "Labelled",
+    "Named",
+    "SupportsTake",
+    "check_any_records",
+    "flat_rows",
+    "size",
+    "take",
+]
 
+NO_RECORDS = "The data holds no records, so there is nothing to learn from; give the records."
+"""What is said of data without a single record."""
 
 _FEW = 2**16  # records that are copied also from many
 
@@ -327,6 +340,29 @@ def size(data: Any) -> int:
         3
     """
     return len(data[0]) if isinstance(data, tuple) and data else len(data)
+
+
+def check_any_records(data: Any) -> None:
+    """Refuse data without a single record: that there are any is public, how many is not.
+
+    A part of the records may well be empty, and so may units of which no row belongs to anybody; whole data may not.
+
+    Args:
+        data: What a run is given: a :class:`Dataset`, an array, a list or a tuple of columns. Of anything else the
+            number of records is not asked.
+
+    Raises:
+        InvalidInput: If there is none.
+
+    Example:
+        >>> from dptune.data import check_any_records
+        >>> check_any_records([])
+        Traceback (most recent call last):
+        dptune.errors.InvalidInput: The data holds no records, so there is nothing to learn from; give the records.
+    """
+    columns = data if isinstance(data, tuple) else (data,)
+    if columns and all(isinstance(one, Dataset | np.ndarray | list) and not len(one) for one in columns):
+        raise InvalidInput(NO_RECORDS)
 
 
 def take(data: Any, index: Indices) -> Any:

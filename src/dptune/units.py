@@ -19,10 +19,13 @@ from dptune._typing import AnyArray, Indices
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 
-__all__ = ["MOST_ROWS", "Grouping", "UnitDataset", "check_unit", "plain_text"]
+__all__ = ["MOST_ROWS", "UNIT", "Grouping", "UnitDataset", "check_unit", "plain_text"]
 
 MOST_ROWS = 4096
 """The most rows of one unit that may take part: so many can be added exactly (``docs/theorems/exact_sums.md``)."""
+
+UNIT = "unit"
+"""What statements call a unit of arrays to which nobody gave a name."""
 
 _BLANK = 16
 _ROWS = ("row", "record")
@@ -155,7 +158,7 @@ class UnitDataset:
     rows: Dataset = field(repr=False)
     keys: InitVar[Sequence[Any] | AnyArray]
     unit_rows: int
-    unit: str = "unit"
+    unit: str = UNIT
     column: str | None = None
     starts: Indices = field(init=False, repr=False)
     """Where the rows of each unit begin, and where the last one's end."""

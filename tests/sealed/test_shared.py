@@ -23,6 +23,9 @@ from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.ledgers import Ledger, OverlapWarning, default_ledger
 from dptune.sealed import Release, compare_release, read_vault, resume, run
 from dptune.sealed._shared import notice
+from dptune.tables import Category, Number, Schema, Target, array_units, read_table
+from dptune.tables.columns import Ignored
+from dptune.tables.schema import CsvFormat
 
 
 def _go(out: Path, data: Any = DATA, plan: Any = None, **options: Any) -> Release:
@@ -146,6 +149,57 @@ def test_overlapping_records_are_a_warning_and_nothing_else(tmp_path: Path) -> N
     assert stat.S_IMODE((hashes / "hashes.db").stat().st_mode) == 0o600
     assert book.status("copy").charges == 1
     book.verify()
+
+
+def test_a_file_is_noticed_under_another_schema(tmp_path: Path) -> None:
+    lines = [f"{age},{ward},{ill}" for age, ward, ill in zip(range(20, 80), "ab" * 30, ["no", "yes"] * 30, strict=True)]
+    book = Ledger.create(tmp_path / "h.ledger")
+    path, part = tmp_path / "icu.csv", tmp_path / "part.csv"
+    path.write_text("\n".join(["age,ward,ill", *lines]))
+    part.write_bytes(b"\r\n".join(line.encode() for line in ["age,ward,ill", *lines[:30], *["99,c,no"] * 70]) + b"\r\n")
+
+    def go(out: str, file: Path, dataset: str, *columns: Any, header: bool = True) -> Release:
+        schema = Schema(60, (*columns, Target("ill", ("no", "yes"))), csv=CsvFormat(header=header))
+        read, told = read_table(file, schema), {"source": file, "dataset": dataset, "ledger": book}
+        return _go(tmp_path / out, read.data.x[:, 0].astype(float), encoder=read.encoder, **told)
+
+    for name in ("icu", "again", "part", "other"):
+        book.add(name, 20.0, 1e-5)
+    go("a", path, "icu", Number("age", 0, 120), Category("ward", ("a", "b")))
+    with pytest.warns(OverlapWarning, match=r"About 100% .*'icu'"):
+        go("b", path, "again", Number("age", 18, 65), Ignored("ward"))
+    with pytest.warns(OverlapWarning, match="About 97% .*'(icu|again)'"):  # 30 of the 31 different lines are in both
+        go("c", part, "part", Number("age", 0, 90), Category("ward", ("a",)))
+    path.write_text("age,ward,ill\n" + "".join(f"{age}.5,c,no\n" for age in range(50)))  # its header alone is the same
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        go("d", path, "other", Number("age", 0, 100), Ignored("ward"))
+    assert not any(b"20,a,no" in one.read_bytes() for one in book.path.with_name("h.ledger.overlap").iterdir())
+
+
+@pytest.mark.parametrize("data", [np.zeros((0, 2)), [], Dataset(np.zeros((0, 2)), np.zeros(0, int), 2), ([], [])])
+def test_data_without_a_record_is_refused_before_the_charge(data: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="holds no records"):
+        _go(tmp_path / "a", data, dataset="icu")
+    assert not (tmp_path / "a").exists()
+    assert not default_ledger().exists()
+
+
+class Blind(ToyTrainer):
+    """Takes any records, and looks at none."""
+
+    def fit(self, params: Any, data: Any, rng: Any) -> Any:
+        return {"x": 0.0}, 0.0
+
+
+def test_rows_of_nobody_are_private_and_charged(tmp_path: Path) -> None:
+    rows = Dataset(np.zeros((3, 2)), np.zeros(3, int), 2)
+    nobodys = array_units(rows, ["", None, ""], 2, unit="patient")
+    assert len(nobodys) == 0
+    run(toy_plan(count=1), Blind(), nobodys, out=tmp_path / "a", executor=Inline(), dataset="icu", explain=None)
+    assert Ledger(default_ledger()).status("icu").charges == 1
+    with pytest.raises(InvalidInput, match="holds no records"):
+        array_units(rows.take(np.zeros(0, int)), [], 2)
 
 
 def test_a_damaged_file_of_hashes_stops_no_run(tmp_path: Path) -> None:

@@ -80,3 +80,25 @@ def test_units_of_a_file_with_numbers_are_records_too(path: Path) -> None:
         load_data(Job({"data": {"file": str(path), "target_range": [0.0, 1.0]}}))
     with pytest.raises(InvalidInput, match="unit_rows"):
         bring_in(path, Declared(records=6, target_range=(0.0, 1.0)), None)
+
+
+def test_the_command_names_the_unit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ["--classes", "2", "--records", "2", "--epsilon", "1", "--delta", "1e-4", "--out", str(path.parent / "run")]
+    seen: list[Job] = []
+    monkeypatch.setattr("dptune.cli.tune.run_job", lambda job, out, quiet: seen.append(job))
+    monkeypatch.setattr("dptune.cli.tune.show", lambda release, as_json: 0)
+    assert main(["tune", str(path), *given, "--unit-rows", "2", "--unit", "patient"]) == 0
+    assert load_data(seen[0]).data.unit == "patient"
+
+
+def test_a_name_without_units_is_refused(tmp_path: Path) -> None:
+    pair = np.zeros((3, 2)), np.zeros(3, int)
+    with pytest.raises(InvalidInput, match="'unit' = 'patient' names units of several rows; give 'units'"):
+        bring_in(pair, Declared(records=3, classes=2, unit="patient"), None)
+    np.savez(tmp_path / "rows.npz", x=pair[0], y=pair[1])
+    for read in (
+        lambda: bring_in(tmp_path / "rows.npz", Declared(records=3, classes=2, unit="patient"), None),
+        lambda: load_data(Job({"data": {"file": str(tmp_path / "rows.npz"), "classes": 2, "unit": "patient"}})),
+    ):
+        with pytest.raises(InvalidInput, match="'unit' is for rows of units"):
+            read()

@@ -28,7 +28,7 @@ from dptune.tables import Encoder, Schema, array_regression, array_units, read_n
 from dptune.tables.arrays import check_npz_units, npz_units
 from dptune.tables.sources import table_kind
 from dptune.training import Dataset, load
-from dptune.units import UnitDataset
+from dptune.units import UNIT, UnitDataset
 
 __all__ = [
     "SECTIONS",
@@ -225,8 +225,10 @@ def _records(path: str, job: Job, *, public: bool) -> Loaded:
 def _by_units(path: str, job: Job, made: Dataset) -> Loaded:
     """The rows of an npz file, put together by the units that it names."""
     most = job.get("data", "unit_rows")
-    units = npz_units(path) if made.public and most is not None else check_npz_units(path, most)  # validation: or none
-    return Loaded(made if units is None else array_units(made, units, most, unit=job.get("data", "unit", "unit")))
+    name = job.get("data", "unit", UNIT)
+    said = most is not None or name != UNIT
+    units = npz_units(path) if made.public and said else check_npz_units(path, most, name)  # validation: or none
+    return Loaded(made if units is None else array_units(made, units, most, unit=name))
 
 
 def with_schema(job: Job, target: str | None = None) -> Job:

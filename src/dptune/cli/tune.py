@@ -69,6 +69,7 @@ def tune(
     shares: Annotated[str | None, typer.Option(help="About the share of each class, for scores: .9,.1")] = None,
     records: Annotated[int | None, typer.Option(help="About how many records there are: a public figure.")] = None,
     unit_rows: Annotated[int | None, typer.Option(help="Most rows of one unit; FILE.npz has an array unit.")] = None,
+    unit: Annotated[str | None, typer.Option(help="What a unit of FILE.npz is called: patient, user.")] = None,
     validation: Annotated[str | None, typer.Option(help="test | private | FILE (public records)")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The total budget, tuning included.")] = None,
     delta: Annotated[float | None, typer.Option(help="The delta of the statement, for example 1e-5.")] = None,
@@ -101,7 +102,7 @@ def tune(
     job = _started(source, data)
     if validation is not None and validation not in ("test", "private"):
         validation = str(Path(validation).absolute())
-    job = job.with_fields("data", classes=classes, records=records, unit_rows=unit_rows)
+    job = job.with_fields("data", classes=classes, records=records, unit_rows=unit_rows, unit=unit)
     job = job.with_fields("data", validation=validation, kind=data_is, task=task, score=score)
     job = job.with_fields("data", target_range=list(target_range) if target_range else None)
     job = job.with_fields("data", shares=_numbers("shares", shares))

@@ -4,12 +4,16 @@ A folder beside the ledger (``LEDGER.overlap``, for its owner alone, so that nob
 in it is) holds a sample of keyed hashes of every data set's records. It serves a warning and nothing else: no
 admission, price, statement or release may depend on it, since it depends on the records. The sample is chosen by the
 hashes themselves, so the same records are chosen from two data sets: at most some sixteen thousand of each.
+
+Records are compared as they were encoded, and the lines of a CSV file also as they stand in it: so the same file is
+noticed under another schema, too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,16 +27,22 @@ from dptune.data import Dataset
 from dptune.ledgers._chain import ledger_key
 from dptune.units import UnitDataset
 
-__all__ = ["Overlap", "OverlapWarning", "Sample", "note_records", "overlaps", "sample_of"]
+__all__ = ["Overlap", "OverlapWarning", "Sample", "note_records", "overlaps", "sample_of", "sample_of_lines"]
 
 _MOST = 2**14  # hashes of one data set
 _WORDS = 2**20  # of records, hashed at once
 _PLAIN = "biufcSU"  # kinds of arrays whose bytes are their values
 _SHARE = 0.01  # of the smaller data set: below it records may be equal by chance
 _Hashes = npt.NDArray[np.uint64]
-_SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS datasets (name TEXT PRIMARY KEY, level INTEGER NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS units (name TEXT, hash BLOB, level INTEGER NOT NULL, PRIMARY KEY (name, hash))",
+_BLOCK = 2**17  # bytes of a file that are split at once
+_TABLES = {"records": ("datasets", "units"), "lines": ("files", "lines")}  # what is compared: names, hashes
+_SCHEMA = tuple(
+    f"CREATE TABLE IF NOT EXISTS {statement}"
+    for names, hashes in _TABLES.values()
+    for statement in (
+        f"{names} (name TEXT PRIMARY KEY, level INTEGER NOT NULL)",
+        f"{hashes} (name TEXT, hash BLOB, level INTEGER NOT NULL, PRIMARY KEY (name, hash))",
+    )
 )
 
 
@@ -47,6 +57,7 @@ class Sample:
     Args:
         level: from which level on records are in the sample.
         hashes: each record's keyed hash, with its level.
+        of: what was hashed: "records" as they were encoded, or "lines" of a file.
 
     Example:
         >>> Sample(0, {b"8 bytes.": 3}).level
@@ -55,6 +66,7 @@ class Sample:
 
     level: int
     hashes: dict[bytes, int]
+    of: str = "records"
 
 
 @dataclass(frozen=True)
@@ -102,14 +114,66 @@ def sample_of(data: Any, ledger: Path) -> Sample | None:
     columns = _columns(data)
     if columns is None or not len(columns[0]):
         return None
+    return _sampled(_hashes(columns, key), key, "records")
+
+
+def sample_of_lines(path: Path, ledger: Path, *, header: bool) -> Sample | None:
+    """A sample of keyed hashes of the lines of a CSV file, without the space around them.
+
+    Args:
+        path: the file.
+        ledger: the ledger, whose key is used.
+        header: whether the first line has the names of columns: it is no record.
+
+    Returns:
+        The sample, or None for a file without a line.
+
+    Raises:
+        OSError: the file cannot be read.
+
+    Example:
+        >>> from dptune.ledgers import Ledger
+        >>> ledger = Ledger.create("hospital.ledger").path
+        >>> _ = Path("icu.csv").write_text("age,ill\\n50,no\\n60,yes\\n")
+        >>> len(sample_of_lines(Path("icu.csv"), ledger, header=True).hashes)
+        2
+    """
+    key = ledger_key(ledger)
+
+    def hashes() -> Iterator[_Hashes]:
+        for lines in _lines(path, header):
+            # Twice 32 bits of the line, which the keyed form then mixes: quick, and enough to tell lines apart.
+            words = np.array([(zlib.crc32(one), zlib.adler32(one)) for one in lines], np.uint32)
+            yield from _hashes([words], key)
+
+    found = _sampled(hashes(), key, "lines")
+    return found if found.hashes else None
+
+
+def _lines(path: Path, header: bool) -> Iterator[list[bytes]]:
+    """The lines of a file that are not blank, some at a time."""
+    with path.open("rb") as stream:
+        if header:
+            stream.readline()
+        held = b""
+        while block := stream.read(_BLOCK):
+            *whole, held = (held + block).split(b"\n")
+            if kept := [one.strip() for one in whole if one.strip()]:
+                yield kept
+        if held.strip():
+            yield [held.strip()]
+
+
+def _sampled(hashes: Iterator[_Hashes], key: bytes, of: str) -> Sample:
+    """The hashes that reach a level which not too many reach."""
     found, level = np.empty(0, np.uint64), 0
-    for some in _hashes(columns, key):  # those below a level that too many reach need not be kept
+    for some in hashes:  # those below a level that too many reach need not be kept
         found = np.unique(np.concatenate([found, some[some <= _below(level)]]))
         while np.count_nonzero(found <= _below(level)) > _MOST:
             level += 1
         found = found[found <= _below(level)]
     kept = [int(one) for one in found]
-    return Sample(level, {_closed(one, key): 64 - one.bit_length() for one in kept})
+    return Sample(level, {_closed(one, key): 64 - one.bit_length() for one in kept}, of)
 
 
 def _below(level: int) -> np.uint64:
@@ -212,9 +276,10 @@ def overlaps(sample: Sample, dataset: str, ledger: Path) -> list[Overlap]:
         ['icu']
     """
     found = []
-    query = "SELECT hash FROM units WHERE name = ? AND level >= ?"
+    names, hashes = _TABLES[sample.of]
+    query = f"SELECT hash FROM {hashes} WHERE name = ? AND level >= ?"
     with _file(ledger) as db:
-        for name, level in db.execute("SELECT name, level FROM datasets WHERE name != ?", (dataset,)).fetchall():
+        for name, level in db.execute(f"SELECT name, level FROM {names} WHERE name != ?", (dataset,)).fetchall():
             common = max(int(level), sample.level)
             theirs = {row[0] for row in db.execute(query, (name, common))}
             ours = {one for one, own in sample.hashes.items() if own >= common}
@@ -235,13 +300,14 @@ def note_records(sample: Sample, dataset: str, ledger: Path) -> None:
     Raises:
         DptuneError: the file cannot be written.
     """
+    names, hashes = _TABLES[sample.of]
     with _file(ledger) as db:
-        known = db.execute("SELECT level FROM datasets WHERE name = ?", (dataset,)).fetchone()
+        known = db.execute(f"SELECT level FROM {names} WHERE name = ?", (dataset,)).fetchone()
         level = sample.level if known is None else max(sample.level, int(known[0]))
         kept = [(dataset, one, own) for one, own in sample.hashes.items() if own >= level]
-        db.executemany("INSERT OR REPLACE INTO units VALUES (?, ?, ?)", kept)
-        count = "SELECT count(*) FROM units WHERE name = ? AND level >= ?"
+        db.executemany(f"INSERT OR REPLACE INTO {hashes} VALUES (?, ?, ?)", kept)
+        count = f"SELECT count(*) FROM {hashes} WHERE name = ? AND level >= ?"
         while db.execute(count, (dataset, level)).fetchone()[0] > _MOST:
             level += 1
-        db.execute("DELETE FROM units WHERE name = ? AND level < ?", (dataset, level))
-        db.execute("INSERT OR REPLACE INTO datasets VALUES (?, ?)", (dataset, level))
+        db.execute(f"DELETE FROM {hashes} WHERE name = ? AND level < ?", (dataset, level))
+        db.execute(f"INSERT OR REPLACE INTO {names} VALUES (?, ?)", (dataset, level))

@@ -36,7 +36,7 @@ from dptune.tables.map_style import is_torch_data, read_map_style, record_shape
 from dptune.tables.sources import is_sparse, is_tabular, named_kind, table_kind, tensor_pair
 from dptune.trainer import DeclaresForm, TakesDatasets
 from dptune.training import Cnn, DpSgdTrainer
-from dptune.units import UnitDataset
+from dptune.units import UNIT, UnitDataset
 
 __all__ = ["Declared", "Incoming", "bring_in", "schema_of_public"]
 
@@ -54,7 +54,7 @@ class Declared:
     public: bool = False
     units: Any = None
     unit_rows: int | None = None
-    unit: str = "unit"
+    unit: str = UNIT
     target_range: tuple[float, float] | None = None
     task: str | None = None
     shape: Any = None
@@ -91,6 +91,10 @@ def bring_in(data: Any, declared: Declared, trainer: object | None) -> Incoming:
         )
     if declared.units is None and declared.unit_rows is not None and not _is_npz(data):
         raise InvalidInput("'unit_rows' is for rows with 'units', whom each row belongs to; give both, or a schema.")
+    if declared.units is None and declared.unit != UNIT and not _is_npz(data):
+        raise InvalidInput(
+            f"'unit' = {declared.unit!r:.60} names units of several rows; give 'units' and 'unit_rows', or a schema."
+        )
     if declared.schema is not None or (built_in and _is_table(data)):
         return _table(data, declared)
     said = isinstance(data, tuple) and (declared.classes is not None or declared.target_range is not None)
@@ -218,7 +222,7 @@ def _arrays(data: Any, declared: Declared, *, needed: bool) -> Incoming:
         hand_over(x)
     units = declared.units
     if units is None and _is_npz(data):
-        units = check_npz_units(data, declared.unit_rows)
+        units = check_npz_units(data, declared.unit_rows, declared.unit)
     classes, records, ends = declared.classes, declared.records, declared.target_range
     if classes is not None and ends is not None:
         raise InvalidInput(_BOTH)

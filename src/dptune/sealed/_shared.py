@@ -16,9 +16,19 @@ from dptune.data import Named
 from dptune.errors import Corrupt, DptuneError, InvalidInput
 from dptune.ledgers import Ledger
 from dptune.ledgers.default import open_default_folder
-from dptune.ledgers.overlap import OverlapWarning, note_records, overlaps, sample_of
+from dptune.ledgers.overlap import (
+    Overlap,
+    OverlapWarning,
+    Sample,
+    note_records,
+    overlaps,
+    sample_of,
+    sample_of_lines,
+)
 from dptune.methods.plan import Plan
 from dptune.sealed._units import check_unit_in
+from dptune.tables import Encoder
+from dptune.tables.sources import table_kind
 
 __all__ = ["known_ledger", "name_of", "notice", "shared_ledger"]
 
@@ -68,18 +78,28 @@ def shared_ledger(
     return book, (budget.epsilon, budget.delta)
 
 
-def notice(data: Any, dataset: str, book: Ledger) -> list[str]:
+def _samples(data: Any, book: Ledger, source: str | Path | None, encoder: object) -> list[Sample]:
+    """What these records are compared by: as they were encoded, and the lines of a CSV file as they are."""
+    found = [sample_of(data, book.path)]
+    if source is not None and isinstance(encoder, Encoder) and table_kind(Path(source)) == "csv":
+        found.append(sample_of_lines(Path(source), book.path, header=encoder.schema.csv.header))
+    return [one for one in found if one is not None]
+
+
+def notice(
+    data: Any, dataset: str, book: Ledger, source: str | Path | None = None, encoder: object = None
+) -> list[str]:
     """Warn of records that were charged under another name, and keep the hashes of these; nothing else follows.
 
     The notes are kept before the charge: names without a charge are not warned of, and none can be missed.
     """
     try:
-        sample = sample_of(data, book.path)
-        if sample is None:
-            return []
-        others = overlaps(sample, dataset, book.path)
-        found = [str(one) for one in others if book.knows(one.dataset) and book.status(one.dataset).charges]
-        note_records(sample, dataset, book.path)
+        others: dict[str, Overlap] = {}
+        for sample in _samples(data, book, source, encoder):
+            for one in overlaps(sample, dataset, book.path):
+                others[one.dataset] = max(one, others.get(one.dataset, one), key=lambda two: two.share)
+            note_records(sample, dataset, book.path)
+        found = [str(one) for one in others.values() if book.knows(one.dataset) and book.status(one.dataset).charges]
     except Corrupt as error:
         found = [f"{error} The run goes on: it serves a warning alone."]
     except DptuneError as error:  # the disk: what the run needs will say so itself

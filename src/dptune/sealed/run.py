@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from dptune._codec import to_values
 from dptune._files import remove_tree
+from dptune.data import check_any_records
 from dptune.errors import DptuneError, InvalidInput
 from dptune.executors.base import Executor
 from dptune.executors.processes import Processes
@@ -122,6 +123,7 @@ def run(
     """
     check_run(plan, trainer, seed, data_is)
     check_relation_of_units(data, plan.budget.neighbours)
+    check_any_records(data)
     release_at = release_time(plan, release_at, rehearsal, executor)
     randomness = Randomness.fresh() if seed is None else Randomness.rehearsal(seed)
     preflight(plan, trainer, data)
@@ -137,7 +139,7 @@ def run(
         elif seed is None:
             own = folder.own_ledger(plan, name, RECORD if units is None else units.unit) if ledger is None else ledger
             book = known_ledger(own, plan, data, name)
-        noticed = [] if book is None or data_is != "private" else notice(data, name, book)
+        noticed = [] if book is None or data_is != "private" else notice(data, name, book, source, encoder)
         terms = Terms(
             plan=plan,
             run=identity,

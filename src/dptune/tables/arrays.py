@@ -17,13 +17,13 @@ from dptune._memory import room
 from dptune._repairs import hand_over
 from dptune._typing import AnyArray, Indices
 from dptune._validate import shown
-from dptune.data import Dataset
+from dptune.data import NO_RECORDS, Dataset
 from dptune.errors import InvalidInput
 from dptune.regression import RegressionDataset
 from dptune.tables._cells import Places, keys, numbers
 from dptune.tables.columns import Target, plain_text
 from dptune.tables.sources import is_sparse
-from dptune.units import UnitDataset, check_unit
+from dptune.units import UNIT, UnitDataset, check_unit
 
 __all__ = ["array_dataset", "array_regression", "array_units", "check_npz_units", "npz_units", "read_npz"]
 
@@ -118,12 +118,13 @@ def _member(archive: zipfile.ZipFile, name: str) -> AnyArray:
         return array.T if fortran else array
 
 
-def check_npz_units(path: str | Path, unit_rows: object) -> Any:
+def check_npz_units(path: str | Path, unit_rows: object, unit: object = UNIT) -> Any:
     """The units of an .npz file, if it has any; refuses a file that has them and a caller who does not speak of them.
 
     Args:
         path: The file.
         unit_rows: The most rows of one unit that take part, as the caller declared it; None if not.
+        unit: What the caller calls a unit.
 
     Returns:
         Whom each row belongs to, or None where every row is a record.
@@ -137,9 +138,10 @@ def check_npz_units(path: str | Path, unit_rows: object) -> Any:
             f"{path} has an array 'unit', whom each row belongs to: declare 'unit_rows' (--unit-rows), the most rows "
             "of one that take part, and all rows of one are one record; or leave the array out of the file."
         )
-    if found is None and unit_rows is not None:
+    if found is None and (unit_rows is not None or unit != UNIT):
+        which = "unit_rows" if unit_rows is not None else "unit"
         raise InvalidInput(
-            f"'unit_rows' is for rows of units, and {path} does not say whom each row belongs to: write an array "
+            f"{which!r} is for rows of units, and {path} does not say whom each row belongs to: write an array "
             "'unit' into it, with one entry for each row, or give arrays and 'units'."
         )
     return found
@@ -223,7 +225,7 @@ def array_regression(
     return RegressionDataset(dense, cells, name, public, target_range=target_range, **rules)
 
 
-def array_units(rows: Dataset, units: Any, unit_rows: int | None, *, unit: str = "unit") -> UnitDataset:
+def array_units(rows: Dataset, units: Any, unit_rows: int | None, *, unit: str = UNIT) -> UnitDataset:
     """Records that are units of several rows, from rows and whom each of them belongs to.
 
     Keys are compared as the texts that a table would hold: 7, 7.0 and "7" are the same. A row whose key is missing
@@ -239,7 +241,7 @@ def array_units(rows: Dataset, units: Any, unit_rows: int | None, *, unit: str =
         The data set, whose records are units.
 
     Raises:
-        InvalidInput: If there is not one key for each row, or ``unit_rows`` is missing or out of range.
+        InvalidInput: If there is not one key for each row, no row at all, or ``unit_rows`` is missing or out of range.
 
     Example:
         >>> import numpy as np
@@ -250,5 +252,7 @@ def array_units(rows: Dataset, units: Any, unit_rows: int | None, *, unit: str =
     """
     if isinstance(units, str | bytes) or not hasattr(units, "__len__") or getattr(units, "ndim", 1) != 1:
         raise InvalidInput(f"'units' must be a list or an array with one key for each row; got {type(units).__name__}.")
+    if not len(rows):  # of rows that are there, perhaps none belongs to anybody: that is private
+        raise InvalidInput(NO_RECORDS)
     cells = units if isinstance(units, np.ndarray) else units.tolist() if hasattr(units, "tolist") else list(units)
     return UnitDataset(rows, keys(cells), check_unit(unit, unit_rows), unit)

@@ -80,6 +80,7 @@ def read_table(source: Any, schema: Schema, *, name: str | None = None, public: 
     features: list[Floats] = []
     labels: list[AnyArray] = []
     grouping = Grouping(schema.unit_rows) if schema.unit_rows is not None else None
+    rows = 0
     for batch in batches(source, schema, labelled=True):
         x, y = encoder.features(batch, repairs), encoder.labels(batch, repairs)
         if grouping is not None:  # rows of nobody, and those beyond the first few of their unit, are let go at once
@@ -88,15 +89,16 @@ def read_table(source: Any, schema: Schema, *, name: str | None = None, public: 
         features.append(x)
         labels.append(y)
         repairs["malformed rows"] += batch.malformed
-    if not features:
-        raise InvalidInput(f"{_called(source)} holds no rows.")
+        rows += batch.size
+    if not rows:
+        raise InvalidInput(f"{_called(source)} holds no rows, so there is nothing to learn from; give the records.")
     title = name or (Path(source).stem if isinstance(source, str | Path) else "data")
     x, y = hand_over(_joined(features)), np.concatenate(labels)
-    rows = _dataset(x, y, schema, title, public)
+    made = _dataset(x, y, schema, title, public)
     if grouping is None:
-        return Records(rows, encoder, dict(repairs))
+        return Records(made, encoder, dict(repairs))
     repairs += Counter({"rows of nobody": grouping.nobodys, "rows beyond unit_rows": grouping.beyond})
-    data = UnitDataset(rows, grouping.numbers(), schema.unit_rows or 0, schema.unit_called, schema.unit)
+    data = UnitDataset(made, grouping.numbers(), schema.unit_rows or 0, schema.unit_called, schema.unit)
     return Records(data, encoder, dict(repairs))
 
 
