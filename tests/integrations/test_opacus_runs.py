@@ -281,7 +281,7 @@ def _as_opacus_writes_it(params: Any, loader: Any, PrivacyEngine: Any) -> tuple[
     return module.state_dict(), privacy_engine.accountant.get_epsilon(delta=1e-3)
 
 
-PASSES = {"batch": 20, "epochs": 2, "records": RECORDS, "shape": (1, 4, 4), "classes": 2}
+PASSES: dict[str, Any] = {"batch": 20, "epochs": 2, "records": RECORDS, "shape": (1, 4, 4), "classes": 2}
 
 
 def test_a_program_of_opacus_keeps_the_line_that_makes_its_engine() -> None:
@@ -318,7 +318,7 @@ def test_what_a_run_costs_is_said_once(given: dict[str, Any], words: str) -> Non
         opacus_trainer(**given)
 
 
-class Pairs(torch.utils.data.Dataset[Any]):
+class Pairs(torch.utils.data.Dataset):  # type: ignore[misc,name-defined] # torch is optional here, so untyped
     """Records that are read one by one, as those of torchvision."""
 
     def __len__(self) -> int:

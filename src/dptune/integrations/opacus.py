@@ -98,7 +98,7 @@ def opacus_trainer(
         return lambda function: OpacusTrainer(function, declared, module, exact_steps, clips)
     count = integer("records", records, 1)
     sides = None if shape is None else record_shape(shape)
-    form = {"records": count, "declared_shape": sides, "declared_classes": classes}
+    form: dict[str, Any] = {"records": count, "declared_shape": sides, "declared_classes": classes}
     return lambda function: OpacusLoaderTrainer(function, declared, module, exact_steps, clips, **form)
 
 

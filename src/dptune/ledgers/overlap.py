@@ -34,7 +34,7 @@ _WORDS = 2**20  # of records, hashed at once
 _PLAIN = "biufcSU"  # kinds of arrays whose bytes are their values
 _SHARE = 0.01  # of the smaller data set: below it records may be equal by chance
 _Hashes = npt.NDArray[np.uint64]
-_BLOCK = 2**17  # bytes of a file that are split at once
+_BLOCK = 2**22  # bytes of a file that are split at once
 _TABLES = {"records": ("datasets", "units"), "lines": ("files", "lines")}  # what is compared: names, hashes
 _SCHEMA = tuple(
     f"CREATE TABLE IF NOT EXISTS {statement}"
@@ -143,8 +143,7 @@ def sample_of_lines(path: Path, ledger: Path, *, header: bool) -> Sample | None:
     def hashes() -> Iterator[_Hashes]:
         for lines in _lines(path, header):
             # Twice 32 bits of the line, which the keyed form then mixes: quick, and enough to tell lines apart.
-            words = np.array([(zlib.crc32(one), zlib.adler32(one)) for one in lines], np.uint32)
-            yield from _hashes([words], key)
+            yield from _hashes([np.fromiter(map(sum_, lines), np.uint32) for sum_ in (zlib.crc32, zlib.adler32)], key)
 
     found = _sampled(hashes(), key, "lines")
     return found if found.hashes else None
@@ -155,13 +154,17 @@ def _lines(path: Path, header: bool) -> Iterator[list[bytes]]:
     with path.open("rb") as stream:
         if header:
             stream.readline()
-        held = b""
+        held: list[bytes] = []
         while block := stream.read(_BLOCK):
-            *whole, held = (held + block).split(b"\n")
-            if kept := [one.strip() for one in whole if one.strip()]:
+            held.append(block)
+            if b"\n" not in block:
+                continue
+            *whole, rest = b"".join(held).split(b"\n")
+            held = [rest]
+            if kept := [*filter(None, map(bytes.strip, whole))]:
                 yield kept
-        if held.strip():
-            yield [held.strip()]
+        if last := b"".join(held).strip():
+            yield [last]
 
 
 def _sampled(hashes: Iterator[_Hashes], key: bytes, of: str) -> Sample:
