@@ -94,7 +94,8 @@ def test_arrays_become_what_estimators_are_fitted_on(tmp_path: Path) -> None:
 
 
 def _stated(name: str = "LogisticRegression", **attributes: Any) -> Any:
-    return type(name, (), {"__module__": "diffprivlib.models", "epsilon": 0.5, **attributes})()
+    usual = {"data_norm": 1.5, "fit_intercept": False} if name == "LogisticRegression" else {}
+    return type(name, (), {"__module__": "diffprivlib.models", "epsilon": 0.5, **usual, **attributes})()
 
 
 def test_what_diffprivlib_states_is_for_a_record_replaced() -> None:
@@ -103,6 +104,45 @@ def test_what_diffprivlib_states_is_for_a_record_replaced() -> None:
     trainer = estimator_trainer(lambda p: _stated(), validation=dpt.Dataset(X, Y, 3, public=True))
     with pytest.raises(InvalidInput, match="one record replaced"):
         dpt.RandomStopping(dpt.Space(c=dpt.Int(1, 2)), dpt.Geometric(2)).plan(dpt.Budget(4, 1e-5), trainer)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"fit_intercept": True}, "hold back its intercept"), ({"data_norm": 2.1}, "holds up to data_norm=2")],
+)
+def test_a_logistic_regression_that_does_more_than_its_noise_is_made_for_is_not_read(options: Any, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        epsilon_of(_stated(**options))
+
+
+@pytest.mark.parametrize("stated", [0.3, 1.0, 3.0, 8.0])
+@pytest.mark.parametrize("inverse", [0.1, 1.0, 10.0, 1000.0])
+def test_the_objective_of_diffprivlib_keeps_its_epsilon_up_to_a_norm_of_two(stated: float, inverse: float) -> None:
+    assert max(_lost(stated, norm, 1 / inverse) for norm in (0.1, 0.5, 1.0, 1.5, 2.0)) <= stated + 1e-9
+
+
+def test_the_objective_of_diffprivlib_loses_more_beyond_it() -> None:
+    assert _lost(1.0, 12.0, 1.0) > 1.35  # stated: 1
+
+
+def _lost(stated: float, norm: float, alpha: float) -> float:
+    """The largest privacy loss of one record replaced, in one dimension and with no other record, at points of a grid.
+
+    The noise is that of diffprivlib's mechanism 'Vector' as LogisticRegression calls it; the weight w is where the
+    noise is minus the gradient, so its density is that of the noise times the second derivative.
+    """
+    left = stated - 2 * np.log(1 + 0.25 * norm / alpha)
+    if left <= 0:
+        left, alpha = stated / 2, 0.25 * norm / np.expm1(stated / 4)
+    w = np.linspace(-20, 20, 4001) / norm
+
+    def log_density(x: float) -> Any:  # of a record x with the label 1; a label 0 is -x
+        share = 1 / (1 + np.exp(np.clip(w * x, -700, 700)))
+        slope, bend = alpha * w - x * share, alpha + x * x * share * (1 - share)
+        return -np.abs(slope) * left / (2 * norm) + np.log(bend)
+
+    records = [log_density(x) for x in np.linspace(-norm, norm, 9)]
+    return float(max(np.max(one - other) for one in records for other in records))
 
 
 def test_a_record_of_naive_bayes_may_change_its_class() -> None:
@@ -162,7 +202,9 @@ def test_estimators_of_diffprivlib_are_fitted_and_stored_without_a_pickle(name: 
     models = _models()
     makers = {
         "GaussianNB": lambda p: models.GaussianNB(epsilon=p["epsilon"], bounds=(-1, 1)),
-        "LogisticRegression": lambda p: models.LogisticRegression(epsilon=p["epsilon"], data_norm=1.5),
+        "LogisticRegression": lambda p: models.LogisticRegression(
+            epsilon=p["epsilon"], data_norm=1.5, fit_intercept=False
+        ),
     }
     trainer = estimator_trainer(makers[name], validation=dpt.Dataset(X, Y, 3, public=True))
     price = 60.0 if name == "GaussianNB" else 30.0

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dptune._validate import real
 from dptune.accounting import RECORD_REPLACED, Cost, PureDp
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
@@ -32,6 +33,7 @@ _PREDICTS_BY: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 # How many times its epsilon a replaced record of an estimator of diffprivlib costs, where its fit was read.
 _TIMES = {"LogisticRegression": 1, "GaussianNB": 2, "DecisionTreeClassifier": 2, "RandomForestClassifier": 2}
 # What an estimator of diffprivlib would read off the records if nobody says it.
+_MOST_NORM = 2.0  # of a record of diffprivlib's logistic regression
 _BOUNDS = ("data_norm", "bounds", "bounds_X", "bounds_y", "classes")
 
 
@@ -182,7 +184,12 @@ def epsilon_of(estimator: object) -> PureDp:
     means is scaled by it. So what it states holds for a record that is replaced, and for none that is added or removed:
     plan with ``neighbours=RECORD_REPLACED``. A replaced record of ``GaussianNB`` may change its class, which moves the
     counts and sums of two classes, each at the stated price: it costs twice that. So does one of a tree or a forest,
-    which leaves one leaf, or class of a leaf, for another. ``LogisticRegression`` states the price of a replacement.
+    which leaves one leaf, or class of a leaf, for another.
+
+    ``LogisticRegression`` states the price of a replacement, for the exact minimum of its objective, which its solver
+    comes close to. It puts the norm of a record where its proof has the square, which is enough up to a norm of 2; and
+    it does not hold back the intercept, which its proof needs. So it is read for ``data_norm`` of at most 2 and
+    ``fit_intercept=False``.
 
     The epsilon of others is not read. ``LinearRegression`` noises sums of squares by its lower bounds alone, not at all
     where they are 0, and with an intercept it spends more than it states; ``KMeans`` keeps the cluster of every record.
@@ -198,7 +205,7 @@ def epsilon_of(estimator: object) -> PureDp:
 
     Raises:
         InvalidInput: it is no estimator of diffprivlib, states none, would read bounds off the records, is one whose
-            epsilon is not read, or has bounds under which its sums move further than its noise is made for.
+            epsilon is not read, or has bounds or options under which a record does more than its noise is made for.
 
     Example:
         >>> from sklearn.linear_model import SGDClassifier
@@ -232,13 +239,37 @@ def epsilon_of(estimator: object) -> PureDp:
             f"What diffprivlib's {type(estimator).__name__} states was not found to be the cost of a replaced record, "
             "so it is not read; declare it: estimator_trainer(factory, cost=...), if you have checked it."
         )
-    price = PureDp(_TIMES[known[0]] * float(stated), neighbours=RECORD_REPLACED)
-    if known[0] != "GaussianNB":
-        return price
+    if known[0] == "GaussianNB":
+        _check_sums(estimator)
+    if known[0] == "LogisticRegression":
+        _check_objective(estimator)
+    return PureDp(_TIMES[known[0]] * float(stated), neighbours=RECORD_REPLACED)
+
+
+def _check_objective(estimator: object) -> None:
+    """Refuse a logistic regression whose noise is made for less than one record does.
+
+    With records of norm R, a quarter for the second derivative and a regulariser a, a replaced record changes the
+    density by a factor of up to 1 + R^2 / 4a. The mechanism allows for (1 + R / 4a)^2, or raises a to R / 4u where u =
+    exp(epsilon / 4) - 1 and allows for (1 + u)^2: enough for every a and epsilon if R is at most 2.
+    """
+    if getattr(estimator, "fit_intercept", True):
+        raise InvalidInput(
+            "diffprivlib's LogisticRegression does not hold back its intercept, which the proof of its epsilon needs, "
+            "so it is not read; give fit_intercept=False in the factory, or declare the cost."
+        )
+    if not real("data_norm", getattr(estimator, "data_norm", None), 0.0) <= _MOST_NORM:
+        raise InvalidInput(
+            "diffprivlib's LogisticRegression makes its noise for the norm of a record where its square is needed: its "
+            f"epsilon holds up to data_norm={_MOST_NORM:g}. Scale the features, or declare the cost."
+        )
+
+
+def _check_sums(estimator: object) -> None:
+    """Refuse a naive Bayes whose noise is made for less than one record moves its sums by."""
     low, high = (np.asarray(end, np.float64) for end in getattr(estimator, "bounds", (0.0, 0.0)))
     if (low > 0).any() or (high < 0).any():
         raise InvalidInput(
             "GaussianNB noises sums as if a record moved them by high - low at most, which holds where 'bounds' have 0 "
             "between them; shift the features, or declare the cost."
         )
-    return price
