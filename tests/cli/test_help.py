@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -22,6 +23,7 @@ from dptune.cli.tune import METHODS
 from dptune.methods import known_methods
 from dptune.planner import Compared
 from dptune.reproductions.table import Table, verdict
+from dptune.sealed.reading import trial_line
 
 
 def _all() -> list[tuple[str, ...]]:
@@ -111,7 +113,8 @@ def test_completion_is_installed_and_completes(tmp_path: Path) -> None:
         return done.stdout
 
     assert "_DPTUNE_COMPLETE" in bash("dptune --show-completion bash; true")
-    assert "installed" in bash("dptune --install-completion bash; true")
+    module = bash(f"{sys.executable} -m dptune --install-completion bash; true")  # of the command, also from here
+    assert "installed" in module
     assert bash(_SHELL).splitlines() == [
         "complete -o default -F _dptune_completion dptune",
         "tune",
@@ -156,6 +159,14 @@ def test_tables_fit_eighty_columns(tmp_path: Path, capsys: pytest.CaptureFixture
         shown = capsys.readouterr().out
         wide.extend((command[0], line) for line in shown.splitlines() if len(line) > 80 and line[0] in _TABLE)
     assert not wide
+
+
+def test_a_list_of_trials_fits_too() -> None:
+    params = {"batch_size": 230.4, "learning_rate": 0.0813867123, "noise_multiplier": 4.55427, "optimizer": "adam-bc"}
+    line = trial_line(-1, "0.8800", 123.4, params)
+    assert _narrow(line)
+    assert len(line.splitlines()) > 1
+    assert json.loads(line[line.index("{") :]) == {**params, "learning_rate": 0.0813867}
 
 
 def _narrow(shown: str) -> bool:

@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         gc.set_threshold(_SELDOM)  # what libraries make when they are loaded stays: a twentieth of a price's time
     try:
-        result = app(args=given, standalone_mode=False)
+        # By one name, also as python -m dptune: a shell completes the command, not the interpreter.
+        result = app(args=given, prog_name="dptune", standalone_mode=False)
         code = result if isinstance(result, int) else 0
     except DptuneError as error:
         code = _refuse(str(error))

@@ -43,7 +43,8 @@ def show(
     if as_json:
         print_json(_described(found))
         return
-    print("NOT TO BE RELEASED OR ACTED UPON: nothing below is covered by the run's statement. This reading is logged.")
+    print("NOT TO BE RELEASED OR ACTED UPON: nothing below is covered by the run's")
+    print("statement. This reading is logged.")
     print(HEADING)
     for number in sorted(found.params, key=lambda one: (one < 0, one)):
         print(_line(found, number))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,16 @@ def read_vault(run: str | Path, reason: str) -> Reading:
 
 
 def trial_line(number: int, score: str, seconds: float | None, params: dict[str, Any]) -> str:
-    """One training in a list of them, under :data:`HEADING`; the final one has no number."""
+    """One training in a list of them, under :data:`HEADING`, in 80 columns; the final one has no number."""
     shown = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in params.items()}
     took = "-" if seconds is None else f"{seconds:.2f}"
-    return f"{'final' if number < 0 else number:>6} {score:>10} {took:>8}  {json.dumps(shown, default=str)}"
+    head = f"{'final' if number < 0 else number:>6} {score:>10} {took:>8}  "
+    text = json.dumps(shown, default=str)
+    return textwrap.fill(
+        text,
+        80,
+        initial_indent=head,
+        subsequent_indent=" " * (len(head) + 1),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
