@@ -42,9 +42,21 @@ if TYPE_CHECKING:
     )
     from dptune.data import Dataset
     from dptune.errors import BudgetExceeded, Corrupt, DptuneError, Interrupted, InvalidInput, NotComparable, Stopped
+    from dptune.integrations.estimators import estimator_trainer
+    from dptune.integrations.objectives import from_objective
     from dptune.integrations.opacus import opacus_trainer
     from dptune.ledgers import Ledger
-    from dptune.methods import Adaptive, Budget, NoisyBest, PrivateValidation, RandomStopping, Subset, Threshold, Vote
+    from dptune.methods import (
+        Adaptive,
+        Budget,
+        LinearScaling,
+        NoisyBest,
+        PrivateValidation,
+        RandomStopping,
+        Subset,
+        Threshold,
+        Vote,
+    )
     from dptune.planner import tune
     from dptune.regression import RegressionDataset
     from dptune.report import report
@@ -77,6 +89,7 @@ __all__ = [
     "InvalidInput",
     "Laplace",
     "Ledger",
+    "LinearScaling",
     "Logarithmic",
     "NegativeBinomial",
     "Neighbours",
@@ -98,7 +111,9 @@ __all__ = [
     "__version__",
     "compose",
     "disjoint",
+    "estimator_trainer",
     "from_dp_event",
+    "from_objective",
     "grouped",
     "known_threshold",
     "load_release",
@@ -157,11 +172,14 @@ _NAMES = {
         "NotComparable",
         "Stopped",
     ),
+    "dptune.integrations.estimators": ("estimator_trainer",),
+    "dptune.integrations.objectives": ("from_objective",),
     "dptune.integrations.opacus": ("opacus_trainer",),
     "dptune.ledgers": ("Ledger",),
     "dptune.methods": (
         "Adaptive",
         "Budget",
+        "LinearScaling",
         "NoisyBest",
         "PrivateValidation",
         "RandomStopping",

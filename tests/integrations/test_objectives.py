@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -122,4 +124,19 @@ def test_the_example_runs_and_is_short(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert load_release(tmp_path / "run").epsilon is not None
-    assert "for everything" in done.stdout
+    assert re.search(r"on digits, epsilon [\d.]+ at delta 1e-05\)", done.stdout)
+
+
+def test_the_example_changes_six_lines_of_a_study() -> None:
+    texts = [EXAMPLE.with_name(name).read_text() for name in ("optuna_before.py", "optuna_objective.py")]
+    before, after = (text.split('"""', 2)[2].splitlines() for text in texts)
+    changes = [line for line in difflib.ndiff(before, after) if line[:2] in ("- ", "+ ") and line[2:].strip()]
+    assert max(sum(line.startswith(sign) for line in changes) for sign in "-+") <= 6
+    assert max(len(before), len(after)) < 40
+
+
+@pytest.mark.slow
+def test_the_study_runs() -> None:
+    study = EXAMPLE.with_name("optuna_before.py")
+    done = subprocess.run([sys.executable, str(study), "3"], capture_output=True, text=True, check=True)
+    assert re.search(r"accuracy 0\.\d+ with", done.stdout)
