@@ -15,7 +15,7 @@ from dptune.data import Dataset, size, take
 from dptune.errors import InvalidInput
 from dptune.judging import correct
 from dptune.ledgers import Ledger
-from dptune.ledgers.overlap import sample_of
+from dptune.ledgers.samples import sample_of
 from dptune.methods.blank import blank_records
 from dptune.randomness import Randomness
 from dptune.sealed._records import mark_of

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dptune.ledgers.overlap import _hashes
+from dptune.ledgers.samples import hashes_of
 
 _ALL = 2**64 - 1
 
@@ -46,6 +46,6 @@ _RNG = np.random.default_rng(0)
     ids=["numbers", "bytes", "columns", "images", "words"],
 )
 def test_hashes_are_those_that_were_always_computed(columns: list[Any]) -> None:
-    found = np.concatenate(list(_hashes(columns, b"a key")))
+    found = np.concatenate(list(hashes_of(columns, b"a key")))
     assert found.dtype == np.uint64
     assert found.tolist() == _by_hand(columns, b"a key")

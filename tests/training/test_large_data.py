@@ -11,7 +11,7 @@ from dptune import _memory, data
 from dptune._places import Part
 from dptune.data import Dataset
 from dptune.judging import correct
-from dptune.ledgers import Ledger, overlap
+from dptune.ledgers import Ledger, samples
 from dptune.methods.parts import Coin
 from dptune.randomness import Randomness
 from dptune.training import DpSgdTrainer, Holdout, Mlp, Settings, numpy_engine, softmax
@@ -135,11 +135,11 @@ def test_coins_are_tossed_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_sample_of_hashes_is_that_of_all_records(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     path = Ledger.create(tmp_path / "a.ledger").path
-    monkeypatch.setattr(overlap, "_MOST", 20)
+    monkeypatch.setattr(samples, "MOST", 20)
     rows = np.random.default_rng(0).integers(0, 300, (1000, 1)).astype(np.float32)  # some are equal
-    whole = overlap.sample_of(rows, path)
-    monkeypatch.setattr(overlap, "_WORDS", 16)
-    assert overlap.sample_of(rows, path) == whole
+    whole = samples.sample_of(rows, path)
+    monkeypatch.setattr(samples, "_WORDS", 16)
+    assert samples.sample_of(rows, path) == whole
     assert whole is not None
     assert 5 <= len(whole.hashes) <= 20
     assert whole.level >= 3

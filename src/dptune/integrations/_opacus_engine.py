@@ -22,12 +22,11 @@ from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.integrations._opacus_probe import Probe
 from dptune.integrations._opacus_trainers import batches_in_a_pass
-from dptune.integrations._opacus_watch import Watch, clean, drop_unusable
+from dptune.integrations._opacus_watch import Watch, check_options, clean, drop_unusable
 
 __all__ = ["DeclaredEngine", "released"]
 
 
-_MODES = ("hooks", "functorch", "ew")
 _INNER = "_module."  # what Opacus puts before the names of a wrapped module's parameters
 
 
@@ -166,7 +165,7 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
 
     def make_private(self, *, data_loader: Any, noise_multiplier: float, **others: Any) -> Any:
         """As Opacus does, with the declared rate and steps; gradients are divided by the given loader's batch size."""
-        _check(others)
+        check_options(others)
         if noise_multiplier < self.declared.noise_multiplier * (1 - 1e-9):
             raise InvalidInput(
                 f"The run used noise {noise_multiplier:g} but declared {self.declared.noise_multiplier:g}. Train with "
@@ -262,27 +261,6 @@ class DeclaredEngine(opacus.PrivacyEngine):  # type: ignore[misc] # Opacus is un
 
     def _prepare_optimizer(self, *, expected_batch_size: Any, **others: Any) -> Any:
         return super()._prepare_optimizer(expected_batch_size=self._denominator, **others)
-
-
-def _check(others: dict[str, Any]) -> None:
-    if not others.get("poisson_sampling", True):
-        raise InvalidInput(
-            "'poisson_sampling=False' trains on shuffled batches, which the accountant does not cover. Leave it out."
-        )
-    if others.get("noise_generator") is not None:
-        raise InvalidInput("A 'noise_generator' of your own could be guessed or repeated; the run draws its own noise.")
-    others.pop("noise_generator", None)
-    if (mode := others.get("grad_sample_mode", "hooks")) not in _MODES or not others.get("wrap_model", True):
-        raise InvalidInput(
-            f"The mode {mode!r:.40} clips only if its own loss is used, which nothing checks; or the module is not "
-            f"wrapped. Use grad_sample_mode={' or '.join(map(repr, _MODES))}."
-        )
-    if others.get("clipping", "flat") == "adaptive":
-        raise InvalidInput(
-            "The option clipping='adaptive' divides by the true size of a batch. Use 'flat' or 'per_layer'."
-        )
-    if isinstance(others.get("module"), torch.nn.parallel.DistributedDataParallel):
-        raise InvalidInput("A distributed module samples at each node by itself. Train on one node.")
 
 
 def _batch_size(loader: Any) -> float:

@@ -14,7 +14,9 @@ import torch
 
 from dptune.errors import InvalidInput
 
-__all__ = ["Watch", "clean", "drop_unusable", "secret_generator"]
+__all__ = ["Watch", "check_options", "clean", "drop_unusable", "secret_generator"]
+
+_MODES = ("hooks", "functorch", "ew")  # of gradients of single records
 
 _WORDS = 624  # the whole state of torch's generator on the processor: manual_seed() would use 32 bits
 _BEFORE = 24  # bytes of its description that stand before the words
@@ -115,6 +117,35 @@ def drop_unusable(optimizer: Any, batches: Any) -> None:
         inner()
 
     optimizer.clip_and_accumulate = clipped
+
+
+def check_options(others: dict[str, Any]) -> None:
+    """Refuse options of ``make_private`` under which nothing here could vouch for what a run does.
+
+    Args:
+        others: the options; a ``noise_generator`` that is None is taken out.
+
+    Raises:
+        InvalidInput: one of them samples, clips or draws otherwise than declared.
+    """
+    if not others.get("poisson_sampling", True):
+        raise InvalidInput(
+            "'poisson_sampling=False' trains on shuffled batches, which the accountant does not cover. Leave it out."
+        )
+    if others.get("noise_generator") is not None:
+        raise InvalidInput("A 'noise_generator' of your own could be guessed or repeated; the run draws its own noise.")
+    others.pop("noise_generator", None)
+    if (mode := others.get("grad_sample_mode", "hooks")) not in _MODES or not others.get("wrap_model", True):
+        raise InvalidInput(
+            f"The mode {mode!r:.40} clips only if its own loss is used, which nothing checks; or the module is not "
+            f"wrapped. Use grad_sample_mode={' or '.join(map(repr, _MODES))}."
+        )
+    if others.get("clipping", "flat") == "adaptive":
+        raise InvalidInput(
+            "The option clipping='adaptive' divides by the true size of a batch. Use 'flat' or 'per_layer'."
+        )
+    if isinstance(others.get("module"), torch.nn.parallel.DistributedDataParallel):
+        raise InvalidInput("A distributed module samples at each node by itself. Train on one node.")
 
 
 def clean(module: Any) -> Any:

@@ -255,13 +255,13 @@ def _check_objective(estimator: object) -> None:
     """
     if getattr(estimator, "fit_intercept", True):
         raise InvalidInput(
-            "diffprivlib's LogisticRegression does not hold back its intercept, which the proof of its epsilon needs, "
-            "so it is not read; give fit_intercept=False in the factory, or declare the cost."
+            "The LogisticRegression of diffprivlib does not hold back its intercept, which the proof of its epsilon "
+            "needs, so it is not read; give fit_intercept=False in the factory, or declare the cost."
         )
     if not real("data_norm", getattr(estimator, "data_norm", None), 0.0) <= _MOST_NORM:
         raise InvalidInput(
-            "diffprivlib's LogisticRegression makes its noise for the norm of a record where its square is needed: its "
-            f"epsilon holds up to data_norm={_MOST_NORM:g}. Scale the features, or declare the cost."
+            "The LogisticRegression of diffprivlib makes its noise for a record's norm where the square is needed; "
+            f"its epsilon holds up to data_norm={_MOST_NORM:g}. Scale the features, or declare the cost."
         )
 
 

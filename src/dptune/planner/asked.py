@@ -10,7 +10,7 @@ from dptune.errors import InvalidInput
 from dptune.methods import Budget, Method
 from dptune.methods.registry import method_named
 from dptune.methods.settings import Surroundings, method_from_settings
-from dptune.planner.advice import Advice
+from dptune.planner.advice import Advice, choose
 from dptune.spaces import Dimension, Domain, Space
 from dptune.trainer import DeclaresCost, DeclaresScore, has_own_score
 
@@ -31,7 +31,8 @@ def asked_for(
     """The plan of a method that the caller named, with what is usual for it, or made.
 
     Args:
-        method: the name of a method, as ``--method`` of the command line has it; or a method, which has its own space.
+        method: the name of a method, as ``--method`` of the command line has it; a method, which has its own space; or
+            None, and the planner chooses (:func:`~dptune.planner.advice.choose`).
         trainer: declares what one training costs.
         space: what may be tried, for a name.
         budget: the total, tuning included.
@@ -54,6 +55,8 @@ def asked_for(
         >>> made.explanation
         'As asked for: random-stopping. The total, tuning included, is epsilon 0.2635 at delta 1e-05.'
     """
+    if method is None:
+        return choose(trainer, space, budget, records=records, runs=runs)
     if isinstance(method, Method):
         if runs is not None:
             raise InvalidInput("'runs' is for the name of a method; one that is given as it is has its own.")

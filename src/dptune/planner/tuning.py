@@ -10,7 +10,6 @@ from typing import Any
 from dptune.accounting import ADDED_OR_REMOVED, Neighbours, Runs
 from dptune.errors import InvalidInput
 from dptune.methods import Budget, Method
-from dptune.planner.advice import choose
 from dptune.planner.asked import asked_for, tried_space
 from dptune.planner.encoded import bring_in_with, features_name
 from dptune.planner.incoming import Declared, Incoming
@@ -130,13 +129,8 @@ def tune(
     budget = Budget(epsilon, delta, neighbours)
     if explain is not None and not callable(explain):
         raise InvalidInput(f"'explain' must be a function of texts, such as print, or None; got {explain!r:.60}.")
-    if trainer is not None and model is not None:
-        raise InvalidInput("Give either a 'model', which DP-SGD trains, or a 'trainer', which has a model of its own.")
-    if model is not None and features != "none":
-        raise InvalidInput("A 'model' of your own takes no 'features': put them into the data or into the model.")
     space = tried_space(space, method)
-    if trainer is not None and space is None:
-        raise InvalidInput("A trainer of your own needs a 'space': what may be tried with it.")
+    _check_given(trainer, model, space, features)
     declared = Declared(
         schema, target, records, classes, data_is == "public", units, unit_rows, unit, target_range, task, shape
     )
@@ -150,10 +144,7 @@ def tune(
         try_network(made, tried, brought.data, pickle=bool(options.get("pickle")))
     if resume is not None:
         return finish(resume, made, brought.data, budget, options)
-    if method is None:
-        advice = choose(made, tried, budget, records=brought.records, runs=runs)
-    else:
-        advice = asked_for(method, made, tried, budget, records=brought.records, runs=runs)
+    advice = asked_for(method, made, tried, budget, records=brought.records, runs=runs)
     if explain is not None:
         explain(advice.explanation)
         rehearsal, hidden = options.get("rehearsal"), options.get("release_at") is not None
@@ -161,6 +152,16 @@ def tune(
             explain(offer(advice.plan, Path(rehearsal), options.get("executor")))
     told: dict[str, Any] = {"data_is": data_is, "explain": explain, **_of_records(data, brought), **options}
     return _told(run(advice.plan, made, brought.data, **told), explain)
+
+
+def _check_given(trainer: object, model: object, space: object, features: object) -> None:
+    """Refuse what does not go together."""
+    if trainer is not None and model is not None:
+        raise InvalidInput("Give either a 'model', which DP-SGD trains, or a 'trainer', which has a model of its own.")
+    if model is not None and features != "none":
+        raise InvalidInput("A 'model' of your own takes no 'features': put them into the data or into the model.")
+    if trainer is not None and space is None:
+        raise InvalidInput("A trainer of your own needs a 'space': what may be tried with it.")
 
 
 def _of_records(data: Any, brought: Incoming) -> dict[str, Any]:

@@ -16,15 +16,8 @@ from dptune.data import Named
 from dptune.errors import Corrupt, DptuneError, InvalidInput
 from dptune.ledgers import Ledger
 from dptune.ledgers.default import open_default_folder
-from dptune.ledgers.overlap import (
-    Overlap,
-    OverlapWarning,
-    Sample,
-    note_records,
-    overlaps,
-    sample_of,
-    sample_of_lines,
-)
+from dptune.ledgers.overlap import Overlap, OverlapWarning, note_records, overlaps
+from dptune.ledgers.samples import Sample, sample_of, sample_of_lines
 from dptune.methods.plan import Plan
 from dptune.sealed._units import check_unit_in
 from dptune.tables import Encoder

@@ -15,7 +15,7 @@ import numpy as np
 from dptune._codec import added_later, from_json, to_values
 from dptune._files import plain
 from dptune.accounting import Cost
-from dptune.data import size, take
+from dptune.data import check_any_records, size, take
 from dptune.errors import Corrupt, DptuneError, InvalidInput
 from dptune.methods.lines import check_comparable
 from dptune.methods.plan import Plan
@@ -151,11 +151,12 @@ def stored_job(vault: Vault) -> dict[str, Any] | None:
 
 def preflight(plan: Plan, trainer: Trainer[DataT, object], data: DataT) -> None:
     """The trainer must declare what the plan paid for, and take what it will be given, as far as it can tell without
-    looking at records (``check``); otherwise every trial would fail after the charge.
+    looking at records (``check``); otherwise every trial would fail after the charge. There must be any records at all.
 
     It is asked about candidates from public randomness: a refusal that depended on the run's own draw would tilt the
     law of the number of runs, because the more there are the likelier is one that is refused.
     """
+    check_any_records(data)
     with silence(Path(os.devnull)):
         trials = public_trials(plan)
         _check_parts(trials, data)

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 from dptune._codec import to_values
 from dptune._files import remove_tree
-from dptune.data import check_any_records
 from dptune.errors import DptuneError, InvalidInput
 from dptune.executors.base import Executor
 from dptune.executors.processes import Processes
@@ -123,7 +122,6 @@ def run(
     """
     check_run(plan, trainer, seed, data_is)
     check_relation_of_units(data, plan.budget.neighbours)
-    check_any_records(data)
     release_at = release_time(plan, release_at, rehearsal, executor)
     randomness = Randomness.fresh() if seed is None else Randomness.rehearsal(seed)
     preflight(plan, trainer, data)
