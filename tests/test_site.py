@@ -88,7 +88,7 @@ import runpy
 import dptune as dpt
 
 given = runpy.run_path("EXAMPLES/optuna_objective.py")
-objective, data, cost = given["objective"], given["DIGITS"].train, dpt.Gaussian(given["NOISE"])
+objective, data, cost = given["objective"], given["DATA"].train, dpt.Gaussian(given["NOISE"])
 """.replace("EXAMPLES", str(ROOT / "examples")),
     "opacus.md": """
 import torch
