@@ -111,9 +111,10 @@ def _how_long() -> Answer:
         "how long",
         "For how long?",
         (
-            "Against those who see the outcome: without end. Against a server that kept every message: until the "
-            "encryption of the secure sum is broken; then it could read single ballots. Each further vote adds to the "
-            "total: see the next answer.",
+            "Against those who see the outcome: without end, while nobody can compute the noise of the clients. Each "
+            "drew its own from random numbers that are made for secrets; no way to compute them is known.",
+            "Against a server that kept every message: until the encryption of the secure sum is broken. Then it could "
+            "read single ballots. Each further vote adds to the total: see the next answer.",
         ),
     )
 

@@ -257,6 +257,7 @@ class UnderWay:
             attackers=_attackers(plan),
             spent=self._spent(receipt),
             training=terms.training,
+            generator=self.vault.facts().get("generator"),
         )
 
     def _spent(self, receipt: Receipt | None) -> float | None:

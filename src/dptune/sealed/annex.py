@@ -12,7 +12,7 @@ from dptune._version import __version__
 from dptune.accounting.attackers import Attackers
 from dptune.sealed.amounts import at_least, at_most, whole
 from dptune.sealed.content import Row
-from dptune.sealed.statement import RANDOMNESS, Facts
+from dptune.sealed.statement import Facts
 from dptune.sealed.words import words
 
 __all__ = ["PROOFS", "attacker_rows", "figures", "glossary", "named_proofs", "proofs", "released", "rests_on"]
@@ -78,7 +78,7 @@ def figures(facts: Facts) -> tuple[Row, ...]:
         Row("Theorem", plan.theorem),
         Row("Noise multiplier of a training", noise),
         *_training(facts),
-        Row("Randomness", RANDOMNESS[facts.mode]),
+        Row("Randomness", facts.randomness),
         *_ledger_rows(facts),
         Row("Public time of release", _time_of_release(facts)),
         Row("Program", f"dptune {__version__}"),
