@@ -204,7 +204,8 @@ def _uncovered() -> Answer:
             "The training that follows with the configuration that won, and any model that comes of it.",
             "What is true of most clients: the outcome is about that. That a client took part, and when.",
             "Whether the winner is a good one. A client that lies can move it: ballots are hidden from every check.",
-            "Attacks on the computers themselves, and what docs/federated.md of dptune lists.",
+            "Attacks on the computers themselves, and the gaps that dptune knows of: the command dptune docs federated "
+            "lists them.",
         ),
     )
 
