@@ -342,7 +342,9 @@ def test_a_benchmark_runs_from_its_first_line_to_its_last(
     if benchmark.startswith(_WITH_DATA):
         request.getfixturevalue("data_root")
     if benchmark == "landscapes.py":
-        shutil.copy(ROOT / "benchmarks" / "landscapes.jsonl", tmp_path / "keep.jsonl")
+        kept = (ROOT / "benchmarks" / "landscapes.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+        kept.remove(next(one for one in kept if '"digits"' in one))  # one training is left to do
+        (tmp_path / "keep.jsonl").write_text("".join(kept), encoding="utf-8")
     name, *words = shlex.split(f"{benchmark} {BENCHMARKS[benchmark]}")
     world = World(tmp_path)
     done = world.python(str(ROOT / "benchmarks" / name), *words)
