@@ -1,4 +1,7 @@
-"""The pages of the site: every block of Python runs as it is printed, every page is in the menu, and it builds."""
+"""The pages of the site: every block of Python runs as it is printed, every page is in the menu, and it builds.
+
+Commands are checked here without running them; ``test_page_commands.py`` runs them.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +165,7 @@ COMMANDS = sorted(
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=str)
 def test_every_command_of_a_page_is_one(page: str, command: str) -> None:
-    """Its name, arguments and options are known; what the first page shows is run, below."""
+    """Its name, arguments and options are known; ``test_page_commands.py`` runs it."""
     del page
     name, *arguments = shlex.split(command)
     found: Any = _loaded(name)
@@ -238,7 +241,7 @@ def _check_python(words: list[str]) -> None:
 
 @pytest.mark.parametrize(("place", "command"), SHELL, ids=str)
 def test_other_commands_of_a_page_name_what_is_there(place: str, command: str) -> None:
-    """Scripts with the options that they know, targets of make, tests, and extras of the package. They are not run."""
+    """Scripts with the options that they know, targets of make, tests, and extras of the package."""
     del place
     name, *words = shlex.split(command)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
