@@ -32,6 +32,7 @@ TESTED_ELSEWHERE = {"contributing.md"}  # tests/methods/test_own_method.py runs 
 LONG = {
     "audit.md",
     "engine.md",
+    "features.md",
     "federated.md",
     "how_to/optuna.md",
     "opacus.md",
@@ -280,6 +281,12 @@ def test_jobs_and_schemas_on_pages_are_read(tmp_path: Path) -> None:
         whole += "" if '"target"' in text else '[columns.ill]\nkind = "target"\nclasses = ["no", "yes"]\n'
         whole += "" if "columns.age" in text else '[columns.age]\nkind = "number"\nrange = [0, 120]\n'
         assert len(schema_from_toml(whole).columns) >= 2
+
+
+def test_fences_hold_what_tests_run_or_read() -> None:
+    for place, text in _TEXTS.items():
+        fences = re.findall(r"^```(.*)$", text, re.MULTILINE)
+        assert set(fences[::2]) <= {"python", "toml"}, place
 
 
 def test_python_stands_in_blocks_that_run() -> None:
