@@ -148,11 +148,13 @@ np.savetxt("new.csv", x[:3], delimiter=",")
         shutil.copytree(ROOT / "examples", self.folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
 
     def attacked(self) -> None:
-        """A small job."""
+        """A small job on records that audits may look at."""
         self.job()
         self.dptune("ledger", "add", "hospital.ledger", "icu-2026", "--epsilon", "8", "--delta", "1e-6")
         text = (self.folder / "job.toml").read_text(encoding="utf-8")
-        (self.folder / "job.toml").write_text(text.replace("geometric:30", "geometric:2"), encoding="utf-8")
+        (self.folder / "job.toml").write_text(
+            text.replace("geometric:30", "geometric:2").replace('"private" ', '"synthetic" '), encoding="utf-8"
+        )
 
 
 _WORLDS: dict[str, Any] = {

@@ -213,8 +213,7 @@ def _uncovered() -> Answer:
             "The training that follows with the configuration that won, and any model that comes of it.",
             "What is true of most clients: the outcome is about that. That a client took part, and when.",
             "Whether the winner is a good one. A client that lies can move it: ballots are hidden from every check.",
-            "Attacks on the computers themselves, and the gaps that dptune knows of: the command dptune docs federated "
-            "lists them.",
+            "Attacks on the computers themselves, and known gaps, which the command dptune docs federated lists.",
         ),
     )
 

@@ -18,9 +18,9 @@ _NOISE = {
     "bits, to draw from",
 }
 _MADE_BY = {
-    "shake-256": "by the recipe SHAKE-256, which is made for secrets (secure mode). No way to compute it is known",
-    "philox": "by the recipe Philox, which is made for speed and not for secrets. No way to compute it is known to us, "
-    "and none is ruled out. Where that is not enough, ask for a run in secure mode",
+    "shake-256": "by the recipe SHAKE-256, which is made for secrets (secure mode): no way to compute it is known",
+    "philox": "by the recipe Philox, which is made for speed and not for secrets: no way to compute it is known to us, "
+    "none is ruled out. If that is not enough, ask for a run in secure mode",
     "": "by a recipe of the trainer's own, which dptune did not look at: ask whoever started the run",
 }
 
@@ -67,10 +67,8 @@ def how_long(word: str, generator: object) -> Answer:
         "how long",
         "For how long?",
         (
-            "Without end, while nobody can compute the noise that hides each one. The proof asks nothing else of "
-            f"attackers: it also holds when more becomes known about one {word} later.",
-            "Somebody who computed the noise could take it away. It was made out of a secret, which is destroyed at "
-            f"release, {_MADE_BY[_recipe(generator)]}.",
-            "Each further release from the same data adds to what can be learnt: see the next answer.",
+            f"Without end, while nobody can compute the noise that hides each {word}; also when more becomes known "
+            "later. The noise was made out of a secret, which is destroyed at release, "
+            f"{_MADE_BY[_recipe(generator)]}.",
         ),
     )

@@ -230,8 +230,7 @@ def _uncovered(facts: Facts) -> Answer:
         f"Several that belong together, such as a family: each {word} is protected alone, all of them together less.",
         "What is computed later: predictions for private rows, or a comparison with other publications.",
         f"Whether the {what} is right, fair or lawful.",
-        "Attacks on the computer itself, and the gaps that dptune knows of: the command dptune docs sharp_edges "
-        "lists them.",
+        "Attacks on the computer itself, and known gaps, which the command dptune docs sharp_edges lists.",
     ]
     if facts.release_at is None or facts.late:
         points.append("When this release appeared: no public time was fixed and kept.")
