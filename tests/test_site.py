@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import html
 import importlib.util
 import os
 import re
@@ -354,6 +355,10 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "search" / "index.js").exists()
     assert re.search(r'dptune-search" href="../search.html"', (tmp_path / "concepts" / "seal.html").read_text("utf-8"))
+    for page, command in COMMANDS:  # a list may swallow a block: it would read as a sentence
+        place = tmp_path / page.replace("README.md", "index.md").replace(".md", ".html")
+        blocks = " ".join(re.findall(r"<pre.*?</pre>", place.read_text(encoding="utf-8"), re.DOTALL))
+        assert f"dptune {command}" in html.unescape(re.sub(r"<[^>]*>", "", blocks)), (page, command)
     pages = list(tmp_path.rglob("*.html"))
     loaded = re.compile(r"""<(?:script|img|iframe)[^>]+src=["']?https?://|<link[^>]+stylesheet[^>]+https?://""")
     assert not [page.name for page in pages if loaded.search(page.read_text(encoding="utf-8"))]
