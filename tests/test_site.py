@@ -1,9 +1,13 @@
-"""The pages of the site: every block of Python runs as it is printed, every page is in the menu, and it builds."""
+"""The pages of the site: every block of Python runs as it is printed, every page is in the menu, and it builds.
+
+Commands are checked here without running them; ``test_page_commands.py`` runs them.
+"""
 
 from __future__ import annotations
 
 import argparse
 import ast
+import html
 import importlib.util
 import os
 import re
@@ -29,6 +33,7 @@ TESTED_ELSEWHERE = {"contributing.md"}  # tests/methods/test_own_method.py runs 
 LONG = {
     "audit.md",
     "engine.md",
+    "features.md",
     "federated.md",
     "how_to/optuna.md",
     "opacus.md",
@@ -162,7 +167,7 @@ COMMANDS = sorted(
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=str)
 def test_every_command_of_a_page_is_one(page: str, command: str) -> None:
-    """Its name, arguments and options are known; what the first page shows is run, below."""
+    """Its name, arguments and options are known; ``test_page_commands.py`` runs it."""
     del page
     name, *arguments = shlex.split(command)
     found: Any = _loaded(name)
@@ -238,7 +243,7 @@ def _check_python(words: list[str]) -> None:
 
 @pytest.mark.parametrize(("place", "command"), SHELL, ids=str)
 def test_other_commands_of_a_page_name_what_is_there(place: str, command: str) -> None:
-    """Scripts with the options that they know, targets of make, tests, and extras of the package. They are not run."""
+    """Scripts with the options that they know, targets of make, tests, and extras of the package."""
     del place
     name, *words = shlex.split(command)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -277,6 +282,12 @@ def test_jobs_and_schemas_on_pages_are_read(tmp_path: Path) -> None:
         whole += "" if '"target"' in text else '[columns.ill]\nkind = "target"\nclasses = ["no", "yes"]\n'
         whole += "" if "columns.age" in text else '[columns.age]\nkind = "number"\nrange = [0, 120]\n'
         assert len(schema_from_toml(whole).columns) >= 2
+
+
+def test_fences_hold_what_tests_run_or_read() -> None:
+    for place, text in _TEXTS.items():
+        fences = re.findall(r"^```(.*)$", text, re.MULTILINE)
+        assert set(fences[::2]) <= {"python", "toml"}, place
 
 
 def test_python_stands_in_blocks_that_run() -> None:
@@ -344,6 +355,10 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "search" / "index.js").exists()
     assert re.search(r'dptune-search" href="../search.html"', (tmp_path / "concepts" / "seal.html").read_text("utf-8"))
+    for page, command in COMMANDS:  # a list may swallow a block: it would read as a sentence
+        place = tmp_path / page.replace("README.md", "index.md").replace(".md", ".html")
+        blocks = " ".join(re.findall(r"<pre.*?</pre>", place.read_text(encoding="utf-8"), re.DOTALL))
+        assert f"dptune {command}" in html.unescape(re.sub(r"<[^>]*>", "", blocks)), (page, command)
     pages = list(tmp_path.rglob("*.html"))
     loaded = re.compile(r"""<(?:script|img|iframe)[^>]+src=["']?https?://|<link[^>]+stylesheet[^>]+https?://""")
     assert not [page.name for page in pages if loaded.search(page.read_text(encoding="utf-8"))]

@@ -40,6 +40,9 @@ data = Dataset(np.repeat([[1.0], [-1.0]], 50, axis=0), np.repeat([1, 0], 50), cl
 settings = Settings(0.2, 1.0, steps=30, clip_norm=1.0, learning_rate=1.0, batch_size=20)
 (flat,) = descend(engine_for(softmax(1, 2)), data, [settings], [Randomness.rehearsal(0)])
 assert flat[1] > flat[0]
+from dptune.documents import document, documents
+assert len(documents()) > 40
+assert document("select").text.startswith("# Random stopping")
 print("trained")
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -22,6 +23,7 @@ from dptune.federated import Elected, Policy, Roster, VoteLedger, VoteStatement,
 from dptune.federated.vote_annex import state_vote
 from dptune.federated.vote_files import check_vote, vote_registry_entry, vote_schema
 from dptune.federated.vote_plan import VotePlan
+from dptune.sealed.amounts import at_most
 from dptune.sealed.content import statement_from_json
 from dptune.sealed.rendering import statement_html, statement_markdown
 
@@ -66,6 +68,21 @@ def test_it_answers_the_questions_of_every_statement() -> None:
     said = " ".join(text for answer in simulated.answers for text in answer.text)
     assert "Nobody." in said
     assert "rightly names" not in said  # no strength of protection
+
+
+def test_a_vote_reads_as_one_that_took_place() -> None:
+    """Read off the statement of a real one: five clients, of which one fell silent, one vote each."""
+    plan = VotePlan.calibrated(CANDIDATES, votes=1, epsilon=4.0, delta=1e-5, clients=5, dropout=0.2, colluding=1)
+    least, more = (VoteStatement.of(plan, contributed=n, mode="open", session=SESSION) for n in (4, 5))
+    said = {one.key: " ".join((*one.text, *one.points)) for one in state_vote(least, {}).answers}
+    assert "voted for its best one and" in said["what"]
+    assert f"known as {SESSION.hex()}" in said["what"]  # by which a client finds it, and when it was
+    assert "the fewest clients that were allowed, 4. No more are in the result." in said["how strongly"]
+    assert "while nobody can compute the noise" in said["how long"]
+    assert "names roles, not people" in said["promises"]
+    other = {one.key: " ".join(one.text) for one in state_vote(more, {}).answers}
+    assert f"With the 5 that are in the result it is epsilon {at_most(more.epsilon)}" in other["how strongly"]
+    assert "training" not in {row.name: row.text for row in state_vote(least, {}).glossary}["Certificate"]
 
 
 def test_page_one_states_the_budget_and_what_an_attack_reaches() -> None:
@@ -118,6 +135,7 @@ def test_a_client_verifies_it_with_one_command(home: Path, capsys: pytest.Captur
     assert main(command) == 0
     said = capsys.readouterr().out
     assert "the plan that the client charged" in said
+    assert re.search(r"what this client charged at \d{4}-\d\d-\d\dT\S+ for the vote 0001", said)
     assert (
         "whether keys were signed by a roster\nNOT compared:\n  the number of clients in the result and the eps" in said
     )

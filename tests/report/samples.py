@@ -90,6 +90,7 @@ def public(plan: Plan, *, dataset: str = "icu", unit: str = "patient", rule: str
         data_is="private" if receipt is not None else "synthetic",
         attackers=attackers(plan.cost) if plan.guaranteed else None,
         spent=None if receipt is None else 4.25,
+        generator="philox-4x32-10, compiled, labelled",
     )
     return PublicRelease(
         statement=state(facts),

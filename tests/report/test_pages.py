@@ -29,7 +29,9 @@ from dptune.report.figures import Bar, bars, reach, trade_off
 from dptune.report.ledger_page import ledger_html
 from dptune.report.literature import against_literature
 from dptune.report.plan_picture import plan_picture, stages
+from dptune.report.rehearsal_page import _row, parallel_coordinates
 from dptune.report.release_page import release_html
+from dptune.sealed.rehearsal import RehearsedTrial
 
 ONE = Processes(1)
 _VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -380,3 +382,18 @@ def test_commands_draw_their_tables(
     assert title == shown  # a file of its own says what it shows
     assert main([*command, "--figure", str(tmp_path / "drawn.png")]) == 2
     assert "is an SVG file" in capsys.readouterr().err
+
+
+def test_names_at_the_edges_of_a_picture_are_not_cut_off() -> None:
+    """Seen on a page: the first axis was called 'earning_rate'."""
+    trials = [RehearsedTrial(i, {"learning_rate": 0.1 + i}, 0.5 + i / 4, 1.0, None, 0) for i in range(2)]
+    picture = parallel_coordinates(trials)
+    assert picture is not None
+    drawn = picture.svg()
+    assert re.search(r'<text[^>]* x="0"[^>]*>learning_rate<', drawn)
+    assert re.search(rf'<text[^>]* x="{picture.width}"[^>]*text-anchor="end"[^>]*>score<', drawn)
+
+
+def test_configurations_of_a_rehearsal_are_short() -> None:
+    one = RehearsedTrial(3, {"rate": 0.029988957271923, "name": "sgd", "steps": 5}, 0.5, 1.0, None, 0)
+    assert _row(one)[-1] == 'name "sgd", rate 0.029989, steps 5'

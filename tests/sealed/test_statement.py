@@ -393,3 +393,35 @@ def test_an_entry_for_registries(releases: dict[str, Release]) -> None:
     assert entry["relation"] == "add or remove one patient"
     with pytest.raises(InvalidInput, match="no guarantee"):
         registry_entry(_stored(releases["rehearsal"]))
+
+
+def test_a_guarantee_lasts_as_long_as_its_noise_is_secret() -> None:
+    """Philox is not made for secrets, so nothing may say that faster computers never matter."""
+    said = {}
+    for generator in ("philox-4x32-10, compiled, labelled", "shake-256, numpy, labelled", None, "somebody's own"):
+        statement = state(_facts(generator=generator))
+        (answer,) = [one for one in statement.answers if one.key == "how long"]
+        (row,) = [one for one in statement.figures if one.name == "Randomness"]
+        said[generator] = " ".join(answer.text), row.text
+        assert "become faster" not in said[generator][0]
+        assert "while nobody can compute the noise" in said[generator][0]
+    fast, secure, own, other = said.values()
+    assert own == other
+    assert "made for speed and not for secrets" in fast[0]
+    assert "ask for a run in secure mode" in fast[0]
+    assert "SHAKE-256, which is made for secrets" in secure[0]
+    assert "draws of records by Philox" in secure[1]  # also in secure mode
+    assert "which dptune did not look at" in own[0]
+    assert "whatever their trainer uses" in own[1]
+
+
+class _Secure(ToyTrainer):
+    noise_generator = "shake-256, numpy, labelled"
+
+
+def test_a_run_states_the_generator_of_its_trainer(tmp_path: Path) -> None:
+    book = Ledger.create(tmp_path / "h.ledger")
+    book.add("icu", epsilon=10.0, delta=1e-5, unit="patient")
+    made = run(toy_plan(count=2), _Secure(), DATA, dataset="icu", ledger=book, out=tmp_path / "run", executor=ONE)
+    assert "SHAKE-256 (secure mode)" in made.details["randomness"]
+    assert "SHAKE-256, which is made for secrets" in (made.path / "statement.md").read_text(encoding="utf-8")

@@ -34,6 +34,7 @@ COMMANDS = {
     "reproduce": "Compute a published figure again, beside the paper's claim.",
     "leaderboard": "Compare tuning methods and rivals at the same total epsilon; goes on where it was stopped.",
     "ledger": "The budget ledger: show, verify, rebuild, add, raise.",
+    "docs": "Print a page of the documentation that a statement or a message names: proofs, sharp edges, glossary.",
     "audit": "Attack private selection: a lower bound from games, a certificate, and the account's upper bound.",
 }
 """Every command with its one line of help: the first line of what ``dptune COMMAND --help`` says."""

@@ -148,7 +148,10 @@ def _verify_vote(file: Path, statement: Path, as_json: bool) -> None:
     if as_json:
         print_json({"ledger": str(file), "verified": True, "statement": dataclasses.asdict(result)})
         return
-    print(f"{statement.name} agrees with what this client charged for the vote {result.session}. Compared:")
+    print(
+        f"{statement.name} agrees with what this client charged at {result.charged_at} for the vote {result.session}. "
+        "Compared:"
+    )
     _print_compared(result.compared, result.not_compared)
 
 

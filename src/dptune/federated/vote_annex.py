@@ -25,7 +25,6 @@ _PROOFS = ("docs/theorems/voting.md", "docs/theorems/readings.md", "docs/theorem
 _SHARED_WORDS = (
     "Advantage",
     "Budget",
-    "Certificate",
     "Configuration",
     "Delta",
     "Differential privacy",
@@ -38,6 +37,7 @@ _SHARED_WORDS = (
 )
 _OWN_WORDS = {
     "Ballot": "What one client sends: a mark for each of its best configurations, with noise, behind masks.",
+    "Certificate": "A proof that the account is not exaggerated without measure: some ballots really cost this much.",
     "Candidate": "One of the configurations that are voted on.",
     "Charge": "What a client writes to its own ledger before its ballot leaves. It is not paid back.",
     "Client": "One member of the federation, with all its data: a hospital, a branch, a telephone.",
@@ -129,7 +129,11 @@ def _figures(vote: VoteStatement) -> tuple[Row, ...]:
         ),
         Row("Epsilon of the plan", f"{only}{at_most(plan.spent())} with the fewest clients allowed"),
         Row("Epsilon of what happened", f"{only}{at_most(vote.epsilon)} with the {vote.contributed} that contributed"),
-        Row("Lower certificate", f"{only}{at_least(cost.epsilon_lower(vote.delta))} with the fewest clients allowed"),
+        Row(
+            "Lower certificate",
+            f"{only}{at_least(cost.epsilon_lower(vote.delta))} with the fewest clients allowed (no account could come "
+            "to less: some ballots really cost that much)",
+        ),
         *attacker_rows(attackers(cost), only),
         Row("Method", "vote (DP-Hype)"),
         Row(
@@ -142,7 +146,12 @@ def _figures(vote: VoteStatement) -> tuple[Row, ...]:
             f"discrete Gaussian, sigma {vote.sigma:.4f} on votes times {vote.scale}, drawn exactly",
         ),
         Row("Keys", "signed, with a roster" if vote.mode == "roster" else "OPEN: relayed by the server, not signed"),
-        Row("Graph of masks", "complete" if vote.complete_graph else "sparse: each shares masks with some others"),
+        Row(
+            "Graph of masks",
+            "complete: every two clients share one"
+            if vote.complete_graph
+            else "sparse: each shares masks with some others",
+        ),
         Row("Split view", "safe" if vote.split_view_safe else "NOT safe: see docs/federated.md"),
         Row("Plan", f"digest {plan.subject.hex()}; list of candidates {vote.digest}"),
         Row("Session", vote.session),
@@ -159,7 +168,7 @@ def _rests_on(vote: VoteStatement) -> tuple[str, ...]:
     split = () if vote.split_view_safe else ("The server tells all clients the same about who is still there.",)
     return (
         "The server follows the protocol: it adds what it receives and lies to nobody about who fell silent.",
-        f"At most {vote.colluding} clients work together with the server.",
+        f"At most {vote.colluding} of the clients work together with the server.",
         keys,
         *split,
         "Who falls silent does not depend on who shares a mask with whom.",

@@ -151,6 +151,7 @@ class CheckedVote:
     """What of a published vote was compared and agrees, and what could not be compared, with the reason."""
 
     session: str
+    charged_at: str  # by the clock of the client, before its ballot left
     compared: tuple[str, ...]
     not_compared: tuple[tuple[str, str], ...]
 
@@ -204,7 +205,7 @@ def check_vote(path: Path, ledger: Path) -> CheckedVote:
             same.expect(name, beside.read_bytes() == render(state_vote(vote, elected.params)).encode())
         else:
             missing.append((name, "it is not beside vote.json"))
-    subject, epsilon, delta, clients, mode = _charged(ledger, vote.session)
+    subject, epsilon, delta, clients, at, mode = _charged(ledger, vote.session)
     same.expect("the plan that the client charged", subject == plan.subject.hex())
     same.expect("the epsilon and delta that it charged", (epsilon, delta) == (plan.epsilon, plan.delta))
     same.expect("the number of clients that it agreed to", clients == plan.clients)
@@ -221,7 +222,7 @@ def check_vote(path: Path, ledger: Path) -> CheckedVote:
         )
     )
     missing.append(("the winner", "ballots are hidden, so nobody can check it; the guarantee does not rest on it"))
-    return CheckedVote(vote.session, tuple(same.names), tuple(missing))
+    return CheckedVote(vote.session, at, tuple(same.names), tuple(missing))
 
 
 @dataclass
@@ -253,14 +254,14 @@ def _compare_figures(same: _Same, elected: Elected, found: dict[str, Any]) -> No
         same.expect("every figure that follows from the plan", vote == again and vote_details(elected) == found)
 
 
-def _charged(ledger: Path, session: str) -> tuple[str, float, float, int, str | None]:
+def _charged(ledger: Path, session: str) -> tuple[str, float, float, int, str, str | None]:
     """What a client's ledger says of a session; no mode, if it is of a version that did not write it."""
     if not ledger.is_file():
         raise InvalidInput(f"There is no ledger {ledger}. Give the file in which a client writes its votes.")
     try:
         with closing(sqlite3.connect(f"{ledger.absolute().as_uri()}?mode=ro", uri=True)) as database:
             row = database.execute(
-                "SELECT subject, epsilon, delta, clients FROM charges WHERE session = ?", (session,)
+                "SELECT subject, epsilon, delta, clients, at FROM charges WHERE session = ?", (session,)
             ).fetchone()
             kept = database.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'modes'").fetchone()
             mode = kept and database.execute("SELECT mode FROM modes WHERE session = ?", (session,)).fetchone()
@@ -268,4 +269,4 @@ def _charged(ledger: Path, session: str) -> tuple[str, float, float, int, str | 
         raise InvalidInput(f"{ledger} is not a client's ledger of votes.") from None
     if row is None:
         raise Corrupt(f"The ledger {ledger.name} has no charge for this vote: its client did not take part in it.")
-    return str(row[0]), float(row[1]), float(row[2]), int(row[3]), str(mode[0]) if mode else None
+    return str(row[0]), float(row[1]), float(row[2]), int(row[3]), str(row[4]), str(mode[0]) if mode else None

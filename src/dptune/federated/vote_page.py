@@ -54,8 +54,10 @@ def _what(vote: VoteStatement) -> Answer:
         (
             f"{vote.clients} clients were asked to choose one of {vote.candidates} configurations together; "
             f"{vote.contributed} of them are in the result. Each tried every configuration on its own data, voted for "
-            f"its {vote.votes} best and added noise. Only the sum of all votes became visible. This page says what the "
-            "vote can at most reveal about one client. It does not cover a training that follows.",
+            f"its {'best one' if vote.votes == 1 else f'{vote.votes} best'} and added noise. Only the sum of all votes "
+            "became visible. This page says what the vote can at most reveal about one client. It does not cover a "
+            "training that follows.",
+            f"The vote is known as {vote.session}. Each client's ledger has it under that name, with its time.",
         ),
     )
 
@@ -94,10 +96,12 @@ def _against(vote: VoteStatement) -> Answer:
 
 
 def _strength(vote: VoteStatement) -> Answer:
+    least = vote.plan.sum_plan(bytes(16)).shape.minimum
+    more = f" With the {vote.contributed} that are in the result it is epsilon {at_most(vote.epsilon)}."
     measure = (
         f"In the technical measure: epsilon {at_most(vote.stated_epsilon)} at delta {whole(vote.delta)}. The smaller "
-        f"both are, the stronger the protection. That holds with the fewest clients that were allowed; with the "
-        f"{vote.contributed} that are in the result it is epsilon {at_most(vote.epsilon)}."
+        f"both are, the stronger the protection. All of this holds with the fewest clients that were allowed, {least}."
+        f"{more if vote.contributed > least else ' No more are in the result.'}"
     )
     return Answer(
         "how strongly",
@@ -111,9 +115,10 @@ def _how_long() -> Answer:
         "how long",
         "For how long?",
         (
-            "Against those who see the outcome: without end. Against a server that kept every message: until the "
-            "encryption of the secure sum is broken; then it could read single ballots. Each further vote adds to the "
-            "total: see the next answer.",
+            "Against those who see the outcome: without end, while nobody can compute the noise of the clients. Each "
+            "drew its own from random numbers that are made for secrets; no way to compute them is known.",
+            "Against a server that kept every message: until the encryption of the secure sum is broken. Then it could "
+            "read single ballots. Each further vote adds to the total: see the next answer.",
         ),
     )
 
@@ -140,7 +145,8 @@ def _published(params: Candidate) -> Answer:
         (
             "The configuration that won, which stands below, and this statement.",
             "The server also saw the sum of all votes with its noise, and which clients took part and when.",
-            "NOT published and seen by nobody else: single ballots, losses and scores, records, models.",
+            "NOT published, and seen by no other than the client itself: its ballot, its losses and scores, its "
+            "records and models.",
         ),
         json.dumps(dict(params), sort_keys=True),
     )
@@ -156,7 +162,10 @@ def _promises(vote: VoteStatement) -> Answer:
     return Answer(
         "promises",
         "Who promised what?",
-        ("Nothing here is certain if one of these promises is not kept. The annex lists every one in full.",),
+        (
+            "Nothing here is certain if one of these promises is not kept. This paper names roles, not people: ask who "
+            "they are, and who the clients are. The annex lists every promise in full.",
+        ),
         (
             f"Whoever admitted the clients: what one client is, {members}.",
             "Whoever runs the server: that it follows the protocol, and tells all clients the same about who fell "
@@ -187,8 +196,9 @@ def _verify() -> Answer:
         "verify",
         "How do I verify this?",
         (
-            "Keep the published files together and run the command below where a client's ledger is. It computes every "
-            "figure anew and compares the plan with what that client charged.",
+            "Ask one of the clients for its ledger, or to run the command below beside it, and keep the published "
+            "files together. It computes every figure anew, compares the plan with what that client charged, and says "
+            "when that was.",
         ),
         code="dptune ledger verify VOTES.LEDGER --statement vote.json",
     )
@@ -203,7 +213,7 @@ def _uncovered() -> Answer:
             "The training that follows with the configuration that won, and any model that comes of it.",
             "What is true of most clients: the outcome is about that. That a client took part, and when.",
             "Whether the winner is a good one. A client that lies can move it: ballots are hidden from every check.",
-            "Attacks on the computers themselves, and what docs/federated.md of dptune lists.",
+            "Attacks on the computers themselves, and known gaps, which the command dptune docs federated lists.",
         ),
     )
 

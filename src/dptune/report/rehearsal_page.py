@@ -19,7 +19,7 @@ from dptune.sealed.rehearsal import Rehearsed, RehearsedTrial
 __all__ = ["RehearsalPage", "parallel_coordinates", "rehearsal_html"]
 
 _MOST_LINES, _MOST_AXES, _MOST_TRACEBACKS, _MOST_BARS = 400, 8, 10, 15
-_TOP, _BOTTOM = 46.0, 236.0
+_WIDTH, _TOP, _BOTTOM = 420, 46.0, 236.0
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ def parallel_coordinates(trials: Sequence[RehearsedTrial]) -> Picture | None:
         parts.append(path(points, "fail" if failed else "best" if i == best else "thin"))
     for place, (x, name, (_, low, high)) in enumerate(zip(xs, [*axes, "score"], drawn, strict=True)):
         up = 12 if place % 2 == 0 else 24  # names of neighbours must not run into each other
-        parts += [line(x, _TOP, x, _BOTTOM, "axis"), text(x, up, name[:16], "strong", "middle")]
+        edge = ("start", 0.0) if place == 0 else ("end", _WIDTH) if x == xs[-1] else ("middle", x)  # never cut off
+        parts += [line(x, _TOP, x, _BOTTOM, "axis"), text(edge[1], up, name[:16], "strong", edge[0])]
         parts += [text(x, _BOTTOM + 14, low, "dim", "middle"), text(x, _TOP - 6, high, "dim", "middle")]
     won = shown[best]
     figures = [f"{name} {won.params.get(name)}" for name in axes] + [f"score {won.score:.4g}"]
@@ -93,7 +94,7 @@ def parallel_coordinates(trials: Sequence[RehearsedTrial]) -> Picture | None:
         f"Axes: {', '.join([*axes, 'score'])}. {len(shown)} trainings, {len(shown) - len(alive)} of them failed. The "
         f"best had {', '.join(figures)}."
     )
-    return Picture("lines", "All configurations", said, 420, 258, tuple(parts))
+    return Picture("lines", "All configurations", said, _WIDTH, 258, tuple(parts))
 
 
 def _score_bars(trials: Sequence[RehearsedTrial]) -> Picture | None:
@@ -112,10 +113,15 @@ def _timing_bars(trials: Sequence[RehearsedTrial]) -> Picture | None:
     return bars("seconds", "Seconds of the longest trainings", rows[:_MOST_BARS], "seconds") if rows else None
 
 
+def _short(value: object) -> str:
+    """A value of a configuration, for a column that is narrow; the vault has every digit."""
+    return f"{value:.6g}" if isinstance(value, float) else json.dumps(value, default=str)
+
+
 def _row(one: RehearsedTrial) -> tuple[str, str, str, str, str]:
     score = f"{one.score:.4f}" if one.score > -math.inf else "failed"
     seconds = "-" if one.seconds is None else f"{one.seconds:.3f}"
-    params = json.dumps(one.params, sort_keys=True, default=str)
+    params = ", ".join(f"{name} {_short(value)}" for name, value in sorted(one.params.items()))
     return str(one.number), score, seconds, str(one.deaths), params
 
 

@@ -209,8 +209,7 @@ class UnderWay:
                 write_durable(self.vault.inside / "stopped.txt", plain(traceback.format_exc()).encode())
             raise Stopped(
                 f"The run in {self.folder} stopped inside the seal; the curator finds details in its vault. It is "
-                f"charged; "
-                f"continue it with 'dptune resume {self.folder}'."
+                f"charged; continue it with 'dptune resume {self.folder}'."
             ) from None
 
     def _train(self, loop: Loop, randomness: Randomness) -> tuple[Selection, str]:
@@ -257,6 +256,7 @@ class UnderWay:
             attackers=_attackers(plan),
             spent=self._spent(receipt),
             training=terms.training,
+            generator=self.vault.facts().get("generator"),
         )
 
     def _spent(self, receipt: Receipt | None) -> float | None:

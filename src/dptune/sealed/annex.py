@@ -10,9 +10,11 @@ from collections.abc import Iterable
 
 from dptune._version import __version__
 from dptune.accounting.attackers import Attackers
+from dptune.documents import document
+from dptune.errors import InvalidInput
 from dptune.sealed.amounts import at_least, at_most, whole
 from dptune.sealed.content import Row
-from dptune.sealed.statement import RANDOMNESS, Facts
+from dptune.sealed.statement import Facts
 from dptune.sealed.words import words
 
 __all__ = ["PROOFS", "attacker_rows", "figures", "glossary", "named_proofs", "proofs", "released", "rests_on"]
@@ -78,7 +80,7 @@ def figures(facts: Facts) -> tuple[Row, ...]:
         Row("Theorem", plan.theorem),
         Row("Noise multiplier of a training", noise),
         *_training(facts),
-        Row("Randomness", RANDOMNESS[facts.mode]),
+        Row("Randomness", facts.randomness),
         *_ledger_rows(facts),
         Row("Public time of release", _time_of_release(facts)),
         Row("Program", f"dptune {__version__}"),
@@ -233,7 +235,7 @@ def proofs(facts: Facts) -> tuple[Row, ...]:
 
 
 def named_proofs(pages: Iterable[str]) -> tuple[Row, ...]:
-    """Proofs by name, each with its place in the documentation of this version.
+    """Proofs by name, each with its place in dptune and the digest of its text, which stay whatever becomes of a site.
 
     Args:
         pages: their places.
@@ -245,7 +247,19 @@ def named_proofs(pages: Iterable[str]) -> tuple[Row, ...]:
         >>> named_proofs(["docs/theorems/voting.md"])[0].name
         'Noisy votes (DP-Hype)'
     """
-    return tuple(Row(PROOFS.get(page, page), f"{page}, in the source of dptune {__version__}") for page in pages)
+    return tuple(Row(PROOFS.get(page, page), _address(page)) for page in pages)
+
+
+def _address(page: str) -> str:
+    """Where a proof is found for good. A page of somebody's own method is not in the package."""
+    try:
+        found = document(page)
+        return (
+            f"{page} of dptune {__version__}; the command dptune docs {found.name} prints it. The sha256 of this text "
+            f"is {found.sha256}"
+        )
+    except (InvalidInput, OSError):  # nothing may hold back a paid release
+        return f"{page}, which dptune {__version__} does not carry: ask whoever wrote the method"
 
 
 def glossary(facts: Facts) -> tuple[Row, ...]:

@@ -26,7 +26,7 @@ class Answer:
         code: a command or a value, to be copied as it is.
 
     Example:
-        >>> Answer("how long", "For how long?", ("Without end.",)).points
+        >>> Answer("how long", "For how long?", ("For a year.",)).points
         ()
     """
 

@@ -12,6 +12,7 @@ from typing import Any
 from dptune.accounting.attackers import Attackers, of_a_hundred
 from dptune.sealed.amounts import at_most, whole
 from dptune.sealed.content import Answer
+from dptune.sealed.lasting import how_long
 from dptune.sealed.rehearsal_answers import rehearsal_answers
 from dptune.sealed.statement import RAISED, Facts
 
@@ -37,15 +38,7 @@ def answers(facts: Facts) -> tuple[Answer, ...]:
         _who(facts),
         _against(facts),
         _strength(facts),
-        Answer(
-            "how long",
-            "For how long?",
-            (
-                "Without end. The protection does not weaken when computers become faster, or when more becomes "
-                f"known about one {facts.word} later. Each further release from the same data adds to it: see "
-                "the next answer.",
-            ),
-        ),
+        how_long(facts.word, facts.generator),
         _again(facts),
         _published(facts),
         _promises(facts),
@@ -102,7 +95,7 @@ def _against(facts: Facts) -> Answer:
         "Against whom?",
         (
             f"Against anybody who sees the publication: also somebody who knows everything about every other "
-            f"{facts.word}, has the fastest computers, and learns more later.",
+            f"{facts.word}, has the fastest computers of today, and learns more later.",
             "Not against people who may read the records, the closed folder of the run (the vault), or the memory of "
             "the computer that it ran on.",
         ),
@@ -237,7 +230,7 @@ def _uncovered(facts: Facts) -> Answer:
         f"Several that belong together, such as a family: each {word} is protected alone, all of them together less.",
         "What is computed later: predictions for private rows, or a comparison with other publications.",
         f"Whether the {what} is right, fair or lawful.",
-        "Attacks on the computer itself, and the gaps that docs/sharp_edges.md of dptune lists.",
+        "Attacks on the computer itself, and known gaps, which the command dptune docs sharp_edges lists.",
     ]
     if facts.release_at is None or facts.late:
         points.append("When this release appeared: no public time was fixed and kept.")

@@ -58,10 +58,10 @@ dd { margin: 0 0 0 1rem; }
 .note { color: var(--dim); }
 @media (max-width: 30rem) { body { padding: .8rem; } th[scope=row] { width: 40%; } }
 @media print { :root { --ink: #000; --dim: #333; --paper: #fff; --line: #999; --soft: #fff; --accent: #000;
-  --warn: #000; --warn-soft: #fff; } body { max-width: none; padding: 0; font-size: 9pt; line-height: 1.28; }
+  --warn: #000; --warn-soft: #fff; } body { max-width: none; padding: 0; font-size: 9pt; line-height: 1.24; }
   .questions { columns: 2; column-gap: 1.6rem; font-size: 8pt; } section { break-inside: avoid; }
   @page { margin: 12mm; } h1 { font-size: 14pt; margin: 0 0 .4rem; } h2 { font-size: 11pt; margin: .8rem 0 .2rem; }
-  h3, section > h2 { font-size: 9.5pt; margin: .45rem 0 .05rem; border: 0; padding: 0; } p, ul { margin: .1rem 0; }
+  h3, section > h2 { font-size: 9.5pt; margin: .38rem 0 .05rem; border: 0; padding: 0; } p, ul { margin: .1rem 0; }
   pre { padding: .2rem .4rem; margin: .2rem 0; } nav { display: none; }
   .annex { break-before: page; } h2, h3 { break-after: avoid; } tr, li { break-inside: avoid; }
   a, a.term { text-decoration: none; } }

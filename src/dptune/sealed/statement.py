@@ -17,20 +17,15 @@ from dptune.ledgers import Receipt
 from dptune.methods.plan import Plan
 from dptune.sealed._units import DeclaredUnits
 from dptune.sealed.features import encoder_words
+from dptune.sealed.lasting import randomness
 from dptune.tables import Encoder, NumberTarget
 
-__all__ = ["FILES", "RAISED", "RANDOMNESS", "SCHEMA", "WATERMARK", "Facts", "chance_of_no_model", "no_model"]
+__all__ = ["FILES", "RAISED", "SCHEMA", "WATERMARK", "Facts", "chance_of_no_model", "no_model"]
 
 WATERMARK = "NO GUARANTEE"
 SCHEMA = {"name": "dptune release", "version": 1}
 FILES = ("release.json", "statement.md", "statement.html", "plan.json")
 
-RANDOMNESS = {
-    "sealed": "32 bytes from the operating system, expanded by keyed BLAKE2b (one independent stream for each purpose; "
-    "numerical noise by Philox, 10 rounds, under a secret 128-bit key, or by SHAKE-256 where a training is secure). "
-    "The bytes were destroyed at release.",
-    "rehearsal": "a fixed seed that anybody can repeat.",
-}
 RAISED = (
     "The budget of the data set was raised after earlier releases, so it was not fixed in advance: no (epsilon, delta) "
     "for all releases from it together was known beforehand. What holds is weaker: with probability at least "
@@ -71,6 +66,7 @@ class Facts:
     attackers: Attackers | None = None  # what anybody can learn; None without a guarantee
     spent: float | None = None  # an epsilon that covers every charge to the data set up to this one
     training: str | None = None  # how the trainer says that it trains
+    generator: str | None = None  # the name of what draws its noise, where the trainer says so
 
     @property
     def neighbours(self) -> Neighbours:
@@ -105,6 +101,11 @@ class Facts:
     def mode(self) -> str:
         return "rehearsal" if self.receipt is None else "sealed"
 
+    @property
+    def randomness(self) -> str:
+        """Where noise and choices came from."""
+        return "a fixed seed that anybody can repeat." if self.receipt is None else randomness(self.generator)
+
     def describe(self) -> dict[str, Any]:
         """What ``release.json`` holds beside the statement."""
         guaranteed = self.receipt is not None
@@ -136,7 +137,7 @@ class Facts:
             "theorem": self.plan.theorem,
             "assumptions": list(self.assumptions),
             "replay": self.replay,
-            "randomness": RANDOMNESS[self.mode],
+            "randomness": self.randomness,
             "noise_multiplier": self.plan.noise_multiplier,
             "budget": {"epsilon": self.plan.budget.epsilon, "delta": self.plan.budget.delta},
             "dataset_budget": None if self.budget is None else {"epsilon": self.budget[0], "delta": self.budget[1]},

@@ -80,6 +80,7 @@ def _words(unit: str) -> dict[str, str]:
         "what will be spent at most.",
         "Schedule": "How the size of the steps changes during a training.",
         "Seal": "A sealed run shows nothing but its release; the release carries its signature.",
+        "Secure mode": "A slower way to run: noise is made by a recipe for secrets, and sums are exact.",
         "Trainer": "The program part that trains one model. Its cost is declared before the run.",
         "Unit of privacy": f"What is protected as a whole: here one {unit}.",
         "Vault": "The closed folder of a run: scores, logs and failures. It is never published.",
