@@ -1,7 +1,7 @@
-"""Every experiment of the papers by name: what it is, what it needs, and whether it is built.
+"""Every experiment of the papers by name: what it is, what it needs, and whether it can be run.
 
 Importing this loads no experiment: each is loaded when it runs. A new one is a function ``(quick, say) -> Table`` in
-its paper's file and an entry here; an experiment that cannot be run yet is listed with the reason. The list
+its paper's file and an entry here; an experiment that nobody can run is listed with the reason. The list
 stays in one file, so that it is read in one place.
 """
 
@@ -29,12 +29,12 @@ class Experiment:
     what: str
     run: Run | None = None
     needs: str = ""  # folders of DPTUNE_DATA, as needed.require reads them
-    missing: str = ""  # why it is not built, or what of it is not
+    missing: str = ""  # why it cannot be run, or what of it is not in it
 
     @property
     def state(self) -> str:
         """ "ready", or why it does not run."""
-        return "ready" if self.run is not None else f"not built yet: {self.missing}"
+        return "ready" if self.run is not None else f"cannot be run: {self.missing}"
 
 
 def _ding_fig3(quick: bool, say: Say) -> Table:
@@ -267,6 +267,7 @@ EXPERIMENTS = {
                    "mnist", "10 epochs and five trainings a cell; sizes are cut"),
         Experiment("hypo-fig1-cifar", _HYPO, "GP against uniform on a 50 x 50 landscape of CIFAR-10", _hypo_fig1_cifar,
                    "cifar-10-batches-bin", "10 epochs; BoTorch; sizes are cut"),
+        Experiment("hypo-table2", _HYPO, "GP against uniform, federated task", missing="its data are proprietary"),
         Experiment("hype-fig2", _HYPE, "success of the vote on simulated losses", _hype_fig2),
         Experiment("hype-fig2a", _HYPE, "the same over the overlap of losses", _hype_fig2a),
         Experiment("hype-fig2b", _HYPE, "the same over the number of good candidates", _hype_fig2b),

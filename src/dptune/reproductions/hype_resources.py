@@ -78,11 +78,9 @@ def local_seconds(data: str, n: int, scale: hype_accuracy.Scale) -> float:
 
 def _measured(kept: Kept, key: dict[str, Cell], make: Callable[[], ValueT], progress: Progress, what: str) -> ValueT:
     """What an earlier call measured, or what this one does; every part is kept and told on its own."""
-    if key in kept:
-        progress.known()
-        return kept.get(key, make)
+    known = key in kept
     value = kept.get(key, make)
-    progress.done(what)
+    progress.known() if known else progress.done(what)
     return value
 
 
