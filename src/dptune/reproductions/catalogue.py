@@ -178,9 +178,9 @@ def _xiang_fig_bound(quick: bool, say: Say) -> Table:
 
 
 def _xiang_table(quick: bool, say: Say) -> Table:
-    from dptune.reproductions.xiang_training import FULL, SMALL, table_accuracy  # noqa: PLC0415 - the same
+    from dptune.reproductions.xiang_training import SMALL, full, table_accuracy  # noqa: PLC0415 - the same
 
-    return table_accuracy(say, scale=SMALL if quick else FULL)
+    return table_accuracy(say, scale=SMALL if quick else full())
 
 
 def _xiang_totals(quick: bool, say: Say) -> Table:
@@ -314,7 +314,8 @@ EXPERIMENTS = {
         Experiment("xiang-audit", _XIANG, "three audits and a fourth", _xiang_audit),
         Experiment("xiang-fig-bound", _XIANG, "upper bounds for the base of epsilon 4.36", _xiang_fig_bound),
         Experiment("xiang-table", _XIANG, "accuracy at the same total by three bounds", _xiang_table,
-                   "mnist, fashion-mnist; in full cifar-10-batches-bin", "SVHN; their network and law are not named"),
+                   "mnist, fashion-mnist; in full cifar-10-batches-bin",
+                   "SVHN, unless its files are in svhn/; their network and law are not named"),
         Experiment("xiang-totals", _XIANG, "the totals of the accuracy table", _xiang_totals),
     )
 }  # fmt: skip
