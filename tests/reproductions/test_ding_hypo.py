@@ -39,7 +39,10 @@ def test_simulation_on_a_made_up_landscape() -> None:
     def lay(noise: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         return np.asarray(0.9 - 0.4 * abs(codes - 0.8).sum(axis=1) - 0.01 * noise)
 
-    table = hypo.mnist_sim(gammas=(0.1, 0.2), most=12, repeats=4, lay=lay)
+    told: list[str] = []
+    table = hypo.mnist_sim(gammas=(0.1, 0.2), most=12, repeats=4, lay=lay, progress=told.append)
+    assert len(told) == 4
+    assert told[-1].endswith("about 0 s left")
     for row in table.as_dicts():
         assert float(row["noise GP"]) > float(row["noise unif"])
         assert 0 < float(row["uniform"]) < 0.9

@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dptune._typing import Array
+from dptune.reproductions import hype
 from dptune.reproductions._hype_linear import LinearBank
 from dptune.reproductions.hype import _fig4_verdicts, hype_fig2, hype_fig4
 from dptune.reproductions.hype_scales import hype_scales
+from dptune.reproductions.table import Table
 
 
 def test_figure_2_at_a_quarter_of_the_budget() -> None:
@@ -61,10 +64,43 @@ def test_linear_figure_4_is_judged() -> None:
     assert _fig4_verdicts([row], (1.0,), 3.0)[1].outcome == "cannot be told"
 
 
+def test_linear_figure_4_goes_on_where_it_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[int] = []
+
+    def linear(name: str, partition: str, n: int, epochs: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        del name, partition, epochs
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        trained.append(n)
+        return rng.random((n, 100)), np.arange(100) / 100
+
+    def figure() -> Table:
+        partitions = ("iid", "dirichlet 0.5", "dirichlet 5")
+        return hype_fig4(
+            datasets=("adult",),
+            clients=(4,),
+            partitions=partitions,
+            repetitions=2,
+            progress=said.append,
+            folder=tmp_path,
+        )
+
+    said: list[str] = []
+    monkeypatch.setattr(hype, "_linear", linear)
+    with pytest.raises(KeyboardInterrupt):
+        figure()
+    trained.clear()
+    assert len(figure().rows) == 3
+    assert trained == [4]
+    assert said[-1].startswith("adult, dirichlet 5, 4 clients: 3 of 3")
+
+
 @pytest.mark.slow
-def test_figure_4_on_adult(data_root: Path) -> None:
+def test_figure_4_on_adult(data_root: Path, tmp_path: Path) -> None:
     assert (data_root / "adult").is_dir()
-    table = hype_fig4(datasets=["adult"], clients=[50], partitions=["iid"], epsilons=[3.0], repetitions=5)
+    table = hype_fig4(
+        datasets=["adult"], clients=[50], partitions=["iid"], epsilons=[3.0], repetitions=5, folder=tmp_path
+    )
     (row,) = table.as_dicts()
     assert float(row["opt"]) > 0.83
     assert row["subsets"] == "-"  # 50 clients cannot cover 100 candidates

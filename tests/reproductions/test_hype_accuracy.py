@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dptune.cli import main
+from dptune.federated.errors import Aborted
 from dptune.reproductions import hype, hype_accuracy, hype_resources
 from dptune.reproductions._hype_networks import NetworkBank
 
@@ -138,7 +139,7 @@ def test_adult_with_250_clients_has_a_beta_of_its_own() -> None:
 def test_table_4_measures_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int]] = []
 
-    def voting(kind: str, n: int, repeat: int) -> tuple[float, float, float]:
+    def voting(kind: str, n: int) -> tuple[float, float, float]:
         asked.append((kind, n))
         return (33_780.0, 29_720.0, 5.0) if kind == "SecAgg+" else (4_000.0 + n, 3_000.0, 0.1)
 
@@ -151,17 +152,46 @@ def test_table_4_measures_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(asked) == 5
 
 
+def test_table_4_keeps_and_tells_every_repetition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three repetitions at 100 clients were one silent step, which looked like standing still and was lost when cut."""
+    taken = [5.0, 1.0, 3.0]
+
+    def voting(kind: str, n: int) -> tuple[float, float, float]:
+        del kind, n
+        return 1.0, 1.0, taken.pop(0)
+
+    monkeypatch.setattr(hype_resources, "voting", voting)
+    scale, said = hype_resources.Scale((100,), 0, 2, TINY), list[str]()
+    with pytest.raises(IndexError):  # the fourth measurement is cut off
+        hype_resources.table4(said.append, scale=scale, folder=tmp_path)
+    assert [line.split(":")[0] for line in said] == [
+        "our sum, 100 clients, 1 of 2",
+        "our sum, 100 clients, 2 of 2",
+        "our vote, 100 clients, 1 of 2",
+    ]
+    taken.append(7.0)
+    rows = hype_resources.table4(said.append, scale=scale, folder=tmp_path).rows
+    assert [row[4] for row in rows[:2]] == [3.0, 5.0]  # medians of 5 and 1, of 3 and 7
+    assert said[3].startswith("our vote, 100 clients, 2 of 2: 4 of 6")
+
+
+def test_a_sum_that_takes_too_long_is_given_up_in_one_line() -> None:
+    secure_sums = pytest.importorskip("dptune.reproductions.secure_sums")
+    with secure_sums.quiet_flower(), pytest.raises(Aborted, match=r"12 clients was given up after .* call again"):
+        secure_sums.secagg_plus(12, 0.3, 1.0, limit=0.0)
+
+
 def test_the_sums_are_counted() -> None:
     """Really run, with few clients: payload is counted for both protocols."""
     pytest.importorskip("flwr")
-    ours, theirs = hype_resources.voting("our sum", 12, 1), hype_resources.voting("SecAgg+", 12, 1)
+    ours, theirs = hype_resources.voting("our sum", 12), hype_resources.voting("SecAgg+", 12)
     assert 0.0 < ours[0] < 20_000.0
     assert theirs[0] > 0.0
 
 
 def test_out_says_where_results_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hype_resources, "SMALL", hype_resources.Scale((50,), 0, 1, TINY))
-    monkeypatch.setattr(hype_resources, "voting", lambda kind, n, repeat: (1.0, 1.0, 1.0))
+    monkeypatch.setattr(hype_resources, "voting", lambda kind, n: (1.0, 1.0, 1.0))
     monkeypatch.setattr("dptune.cli.reproduce.require", lambda needs, quick: None)  # the task is made up
     assert main(["reproduce", "hype-table4", "--quick", "--out", str(tmp_path / "mine"), "--json"]) == 0
     assert (tmp_path / "mine" / "hype-table4.jsonl").is_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,21 +12,30 @@ from scipy.stats import norm
 from dptune.audit.auditor import curve_of
 from dptune.cli.reproduce import FIGURES
 from dptune.errors import InvalidInput
+from dptune.reproductions.table import Table
 from dptune.reproductions.xiang import area, xiang_audit
 
 
-def test_all_games_stay_below_the_account() -> None:
+def test_all_games_stay_below_the_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    table = xiang_audit(lines.append, trained=50, empty=200_000, bases=(4.0,), seed=5, workers=1)
+
+    def again() -> Table:
+        return xiang_audit(lines.append, trained=50, empty=200_000, bases=(4.0,), seed=5, workers=1, folder=tmp_path)
+
+    table = again()
     (row,) = table.as_dicts()
     assert float(row["one run"]) <= 4.0
     for game in ("ntnv", "ntcv", "etcv", "worst case"):
         assert 0.0 <= float(row[game]) < float(row["dptune"]) < float(row["PS22"])
     assert float(row["worst case"]) > float(row["etcv"]) > 1.0
     assert len(lines) == 4
+    assert lines[-1].endswith("about 0 s left")
     assert "xiang-audit" in FIGURES
     assert [one.claim[:4] for one in table.verdicts] == ["NTNV", "NTCV", "ETCV"]
     assert table.verdicts[0].outcome == "reproduces"
+    monkeypatch.setattr("dptune.reproductions.xiang._play", lambda *asked: pytest.fail(f"played again: {asked}"))
+    assert again() == table
+    assert len(lines) == 4
 
 
 def test_area_under_the_curve_of_two_gaussians() -> None:

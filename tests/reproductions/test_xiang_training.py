@@ -10,6 +10,7 @@ import pytest
 
 from dptune.accounting import Geometric
 from dptune.reproductions import xiang_training
+from dptune.reproductions.needed import FILES
 
 TINY = xiang_training.Scale(("mnist",), ("geometric",), (0.5, 2.0, 8.0), (0.1, 1.0), 0.1, 2)
 
@@ -42,3 +43,21 @@ def test_gains_follow_what_the_bounds_leave(tmp_path: Path, monkeypatch: pytest.
     assert table.verdicts[0].outcome == "reproduces"
     xiang_training.table_accuracy(scale=TINY, folder=tmp_path)
     assert len(asked) == 12
+
+
+def test_svhn_is_trained_if_its_files_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPTUNE_DATA", str(tmp_path))
+    assert "svhn" not in xiang_training.full().data
+    (tmp_path / "svhn").mkdir()
+    for name in FILES["svhn"]:
+        (tmp_path / "svhn" / name).touch()
+    assert xiang_training.full().data == ("mnist", "fashion-mnist", "cifar-10", "svhn")
+    assert xiang_training.FULL.epochs_of("svhn") == 1.0
+
+
+def test_svhn_is_judged_alone() -> None:
+    row = ("geometric", "mnist", 1.83, 0.9, 1.0, 1.1, 0.5, 0.6, 0.7, 0.1, 0.01, "-")
+    other = ("geometric", "svhn", 1.83, 0.9, 1.0, 1.1, 0.5, 0.4, 0.7, -0.1, 0.01, "-")
+    assert [one.outcome for one in xiang_training._verdicts([row])] == ["reproduces", "cannot be told"]
+    assert "svhn/ of DPTUNE_DATA" in xiang_training._verdicts([row])[1].why
+    assert [one.outcome for one in xiang_training._verdicts([row, other])] == ["reproduces", "does not reproduce"]

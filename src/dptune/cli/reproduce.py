@@ -86,7 +86,7 @@ def _named(figure: str | None) -> Experiment:
     if figure is None:
         raise InvalidInput("Name an experiment, or see them all: dptune reproduce --list.")
     if figure in EXPERIMENTS and figure not in FIGURES:
-        raise InvalidInput(f"'{figure}' is not built yet ({EXPERIMENTS[figure].missing}); see dptune reproduce --list.")
+        raise InvalidInput(f"'{figure}' {EXPERIMENTS[figure].state}. See dptune reproduce --list.")
     if figure not in FIGURES:
         raise InvalidInput(f"'figure' must be one of {', '.join(FIGURES)}; got {figure!r}.")
     return FIGURES[figure]

@@ -8,11 +8,12 @@ are public benchmarks, which is why accuracies may be printed. Both figures stay
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -26,6 +27,8 @@ from dptune.federated.errors import MissingExtra
 from dptune.federated.local import dirichlet_partition, iid_partition, paper_candidates
 from dptune.reproductions import _hype_baselines as baselines
 from dptune.reproductions._hype_linear import LinearBank
+from dptune.reproductions.kept import Kept
+from dptune.reproductions.progress import Progress, silent
 from dptune.reproductions.table import Plot, Table, Verdict, verdict
 
 __all__ = ["hype_fig2", "hype_fig4"]
@@ -139,31 +142,43 @@ def hype_fig4(
     epochs: int = 5,
     rivals_at: float = 1.0,
     seed: int = 0,
-    progress: Callable[[str], None] = lambda line: None,
+    progress: Callable[[str], None] = silent,
+    folder: Path | None = None,
 ) -> Table:
     """Test accuracy of what the vote, Opt, RandGuess and the paper's rivals choose among its 100 candidates."""
-    candidates = paper_candidates()
     columns = ("data", "partition", "clients", "opt", "guess", *(f"eps {e:g}" for e in epsilons), "eps inf")
     columns += ("raw", "subsets", "feathers")
     rows: list[tuple[str | int | float, ...]] = []
-    for name in datasets:
-        task = _task(name)
-        bank = LinearBank(candidates, task.x.shape[1] - 1, task.classes)
-        for partition in partitions:
-            for n in clients:
-                rng, began = np.random.default_rng(seed), time.monotonic()
-                parts = _parts(task, partition, n, rng)
-                with threadpool_limits(limits=1):  # small products: more threads wait for one another
-                    local = np.array([_local(bank, task, part, epochs, rng) for part in parts])
-                    final = _federated(bank, task, parts, epochs, rng)
-                reached = _reached(local, final, (*epsilons, np.inf), rivals_at, votes, delta, repetitions, rng)
-                rows.append((name, partition, n, *reached))
-                progress(f"{name}, {partition}, {n} clients: {time.monotonic() - began:.0f} s")
+    kept = Kept("hype-linear", folder)
+    told = Progress(len(datasets) * len(partitions) * len(clients), progress)
+    for name, partition, n in itertools.product(datasets, partitions, clients):
+        key = {"data": name, "partition": partition, "clients": n, "epsilons": list(epsilons), "delta": delta,
+               "votes": votes, "repetitions": repetitions, "epochs": epochs, "at": rivals_at, "seed": seed}  # fmt: skip
+
+        def reached(name: str = name, partition: str = partition, n: int = n) -> list[str | float]:
+            rng = np.random.default_rng(seed)
+            local, final = _linear(name, partition, n, epochs, rng)
+            return list(_reached(local, final, (*epsilons, np.inf), rivals_at, votes, delta, repetitions, rng))
+
+        known = key in kept
+        rows.append((name, partition, n, *kept.get(key, reached)))
+        told.known() if known else told.done(f"{name}, {partition}, {n} clients")
     notes = _fig4_notes(repetitions, epochs, rivals_at)
     judged = _fig4_verdicts([dict(zip(columns, row, strict=True)) for row in rows], epsilons, rivals_at)
     drawn = {f"{r[0]}, {r[1]}, {r[2]}": (list(epsilons), [float(c) for c in r[5 : 5 + len(epsilons)]]) for r in rows}
     plot = Plot("epsilon", "accuracy", drawn, log_x=True)
     return Table("Figure 4: accuracy after federated averaging", columns, rows, notes, judged, plot)
+
+
+def _linear(name: str, partition: str, n: int, epochs: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Every client's validation accuracies and the federated test accuracies, of linear models."""
+    task = _task(name)
+    bank = LinearBank(paper_candidates(), task.x.shape[1] - 1, task.classes)
+    parts = _parts(task, partition, n, rng)
+    with threadpool_limits(limits=1):  # small products: more threads wait for one another
+        local = np.array([_local(bank, task, part, epochs, rng) for part in parts])
+        final = _federated(bank, task, parts, epochs, rng)
+    return local, final
 
 
 def _fig4_verdicts(

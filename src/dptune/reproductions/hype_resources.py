@@ -11,7 +11,9 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -25,6 +27,7 @@ from dptune.reproductions.table import Cell, Table, Verdict, verdict
 
 __all__ = ["FULL", "SMALL", "Scale", "table4"]
 
+ValueT = TypeVar("ValueT")
 _PAPER = {50: (33.78, 29.72, 16.66), 100: (61.02, 49.36, 28.36), 250: (147.30, 111.38, 193.13)}
 """Table IV, voting: KB up, KB down, seconds by number of clients."""
 _TRAINED = {"mnist": {50: 120.22, 100: 63.78, 250: 26.53}, "cifar-10": {50: 131.36, 100: 71.78, 250: 29.51},
@@ -46,8 +49,8 @@ class Scale:
 FULL, SMALL = Scale(), Scale((50, 100), 50, 1, hype_accuracy.SMALL)
 
 
-def voting(kind: str, n: int, repeat: int) -> tuple[float, float, float]:
-    """Bytes up and down of one client and median processor seconds of all parties, for one way to sum votes."""
+def voting(kind: str, n: int) -> tuple[float, float, float]:
+    """Bytes up and down of one client and processor seconds of all parties, for one run of one way to sum votes."""
     from dptune.reproductions import secure_sums  # noqa: PLC0415 - needs the extra 'flower'
 
     run: dict[str, Callable[[], secure_sums.Cost]] = {
@@ -56,8 +59,8 @@ def voting(kind: str, n: int, repeat: int) -> tuple[float, float, float]:
         "SecAgg+": lambda: secure_sums.secagg_plus(n, 0.3, 1.0),  # every share is needed, as in the paper
     }
     with secure_sums.quiet_flower():
-        costs = [run[kind]() for _ in range(repeat)]
-    return costs[0].up, costs[0].down, statistics.median(one.cpu for one in costs)
+        cost = run[kind]()
+    return cost.up, cost.down, cost.cpu
 
 
 def local_seconds(data: str, n: int, scale: hype_accuracy.Scale) -> float:
@@ -73,24 +76,35 @@ def local_seconds(data: str, n: int, scale: hype_accuracy.Scale) -> float:
     return statistics.median(taken)
 
 
+def _measured(kept: Kept, key: dict[str, Cell], make: Callable[[], ValueT], progress: Progress, what: str) -> ValueT:
+    """What an earlier call measured, or what this one does; every part is kept and told on its own."""
+    known = key in kept
+    value = kept.get(key, make)
+    progress.known() if known else progress.done(what)
+    return value
+
+
 def table4(say: Callable[[str], None] = silent, *, scale: Scale = FULL, folder: Path | None = None) -> Table:
     """Voting by our sum, by a whole vote and by SecAgg+; then local training."""
     kept, rows = Kept("hype-table4", folder), list[tuple[Cell, ...]]()
     kinds = [(k, n) for n in scale.clients for k in ("our sum", "our vote", "SecAgg+")
              if k != "SecAgg+" or n <= scale.secagg_up_to]  # fmt: skip
-    progress = Progress(len(kinds) + len(scale.clients) * len(scale.local.data), say)
+    progress = Progress(len(kinds) * scale.repeat + len(scale.clients) * len(scale.local.data), say)
     for kind, n in kinds:
-        key = {"kind": kind, "clients": n, "repeat": scale.repeat}
-        up, down, cpu = kept.get(key, lambda kind=kind, n=n: list(voting(kind, n, scale.repeat)))  # type: ignore[misc]
+        runs = []
+        for take in range(1, scale.repeat + 1):
+            key: dict[str, Cell] = {"kind": kind, "clients": n, "take": take}
+            run = partial(voting, kind, n)
+            runs.append(_measured(kept, key, run, progress, f"{kind}, {n} clients, {take} of {scale.repeat}"))
+        (up, down, _), cpu = runs[0], statistics.median(one[2] for one in runs)
         paper = "{:g} / {:g} KB, {:g} s".format(*_PAPER[n]) if kind == "SecAgg+" and n in _PAPER else "-"
         rows.append((n, kind, up / 1000, down / 1000, cpu, paper))
-        progress.done(f"{kind}, {n} clients")
     for data in scale.local.data:
         for n in scale.clients:
             key = {"local": data, "clients": n, "scale": repr(scale.local)}
-            taken = kept.get(key, lambda data=data, n=n: local_seconds(data, n, scale.local))  # type: ignore[misc]
+            train = partial(local_seconds, data, n, scale.local)
+            taken = _measured(kept, key, train, progress, f"local training, {data}, {n} clients")
             rows.append((n, f"local, {data}", "-", "-", taken, f"{_TRAINED[data].get(n, float('nan')):g} s"))
-            progress.done(f"local training, {data}, {n} clients")
     return Table(
         "DP-Hype, Table IV: what a vote on 100 candidates takes",
         ("clients", "what", "KB up", "KB down", "CPU s", "paper"),

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from dptune.methods.drive import drive
 from dptune.methods.random_stopping import StoppingPlan
 from dptune.randomness import Randomness
 from dptune.reproductions.kept import cache_folder
+from dptune.reproductions.progress import Progress, silent
 from dptune.reproductions.table import Plot, Table, Verdict, verdict
 from dptune.spaces import Candidates, Float, Space
 
@@ -40,11 +42,6 @@ _RATE, _STEPS = _BATCH / _RECORDS, _EPOCHS * _RECORDS // _BATCH
 _DENSITY = (0.75, 2.0)
 _SCORE_NOISE = 0.1
 _PAPER = {0.01: (0.943, 0.940), 0.02: (0.937, 0.935), 0.025: (0.934, 0.932), 0.03: (0.932, 0.929)}
-
-
-def _say(text: str) -> None:
-    """Progress for nobody."""
-    del text
 
 
 @dataclass(frozen=True)
@@ -192,16 +189,24 @@ def _simulate(
     lay: Callable[[float], Array] | None,
 ) -> _Simulated:
     """Train (or take) both landscapes and search them, adaptively and uniformly."""
+    told = Progress(4, progress)  # two landscapes and the searches on each
+
+    def each(what: str, values: Iterator[Array]) -> list[Array]:
+        found = []
+        for noise, value in zip(ends, values, strict=True):
+            found.append(value)
+            told.done(f"{what}, noise {noise:g}")
+        return found
+
+    search = partial(adaptive_curves, plan=plan, most=most, repeats=repeats)
+    cells, runs = f"{len(GRID)} cells", f"{repeats} adaptive searches of {most} runs"
     if lay is None:
         with _workers(2) as pool:
-            progress(f"training 2 x {len(GRID)} cells of {_STEPS} steps (kept for the next time)")
-            home = folder or cache_folder()
-            values = [job.result() for job in [pool.submit(_cached, noise, home) for noise in ends]]
-            progress(f"2 x {repeats} adaptive searches of {most} runs")
-            searched = [job.result() for job in [pool.submit(adaptive_curves, v, plan, most, repeats) for v in values]]
+            values = each(cells, pool.map(partial(_cached, folder=folder or cache_folder()), ends))
+            searched = each(runs, pool.map(search, values))
     else:
-        values = [lay(noise) for noise in ends]
-        searched = [adaptive_curves(v, plan, most, repeats) for v in values]
+        values = each(cells, map(lay, ends))
+        searched = each(runs, map(search, values))
     rng = np.random.default_rng(0)
     return _Simulated(ends, values, searched, [uniform_curve(v, 2 * most, 10_000, rng) for v in values])
 
@@ -214,7 +219,7 @@ def mnist_sim(
     most: int = 120,
     repeats: int = 300,
     folder: Path | None = None,
-    progress: Callable[[str], None] = _say,
+    progress: Callable[[str], None] = silent,
     lay: Callable[[float], Array] | None = None,
 ) -> Table:
     """GP against uniform sampling over geometric laws, both within one total budget.

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from dptune.errors import InvalidInput
 
-__all__ = ["require"]
+__all__ = ["have", "require"]
 
 _IDX = tuple(f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 FILES = {
     "mnist": _IDX,
     "fashion-mnist": _IDX,
     "cifar-10-batches-bin": (*(f"data_batch_{place}.bin" for place in range(1, 6)), "test_batch.bin"),
+    "svhn": ("train_32x32.mat", "test_32x32.mat"),
     "adult": ("adult.data", "adult.names", "adult.test"),
     "imdb": ("imdb_train.tsv.bz2", "imdb_test.tsv.bz2"),
     "papernot-steinke": ("lr_acc.json",),
@@ -27,6 +28,23 @@ def _present(root: Path, folder: str, name: str) -> bool:
     if folder == "cifar-10-batches-bin":  # compressed, or the batches for Python, do as well
         places += [root / folder / f"{name}.xz", root / "cifar-10-batches-py" / name.removesuffix(".bin")]
     return any(path.is_file() for path in places)
+
+
+def have(folder: str) -> bool:
+    """Whether all files of a folder of ``DPTUNE_DATA`` are there, for data that an experiment can do without.
+
+    Args:
+        folder: Its name.
+
+    Returns:
+        False also if ``DPTUNE_DATA`` is not set.
+
+    Example:
+        >>> have("svhn") in (True, False)
+        True
+    """
+    root = os.environ.get("DPTUNE_DATA", "")
+    return bool(root) and all(_present(Path(root), folder, file) for file in FILES[folder])
 
 
 def require(needs: str, quick: bool) -> None:

@@ -20,7 +20,7 @@ from typing import cast
 
 import numpy as np
 
-from dptune.federated.errors import MissingExtra
+from dptune.federated.errors import Aborted, MissingExtra
 
 try:
     from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -53,6 +53,8 @@ __all__ = ["DROPOUT", "LENGTH", "Cost", "LocalGrid", "bare", "quiet_flower", "se
 
 LENGTH = 100
 DROPOUT = 0.2
+LIMIT = 900.0
+"""Seconds after which a run in this process is given up: a table of costs takes a quarter of an hour in all."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,15 @@ class Cost:
 
 
 class LocalGrid(Grid):
-    """Delivers Flower messages to client apps in this process and counts their bytes."""
+    """Delivers Flower messages to client apps in this process and counts their bytes.
 
-    def __init__(self, app: ClientApp, nodes: int) -> None:
-        self._app = app
+    Nothing here waits for anybody, but Flower's shares are computed by threads that hand the interpreter to each other
+    at every step: on a machine that others keep busy this takes many times its processor time. So there is a limit.
+    """
+
+    def __init__(self, app: ClientApp, nodes: int, limit: float = LIMIT) -> None:
+        self._app, self._limit = app, limit
+        self._began, self._worked = time.monotonic(), time.process_time()
         self.up = self.down = 0
         self.contexts = {
             100 + i: Context(1, 100 + i, {"partition-id": i, "num-partitions": nodes}, RecordDict(), {})
@@ -99,6 +106,7 @@ class LocalGrid(Grid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         replies = []
         for message in messages:
+            self._in_time()
             node = message.metadata.dst_node_id
             self.down += _size(message)
             message = copy.deepcopy(message)  # noqa: PLW2901 - as a network would: senders may share records
@@ -107,6 +115,15 @@ class LocalGrid(Grid):
             self.up += _size(reply)
             replies.append(reply)
         return replies
+
+    def _in_time(self) -> None:
+        taken, worked = time.monotonic() - self._began, time.process_time() - self._worked
+        if taken > self._limit:
+            raise Aborted(
+                f"The sum with {len(self.contexts)} clients was given up after {taken:.0f} s, of which the processor "
+                f"worked {worked:.0f} s on it; the limit is {self._limit:.0f} s. The machine may be busy: call again, "
+                "and what was measured before is kept."
+            )
 
 
 @contextmanager
@@ -196,8 +213,8 @@ def vote_over_flower(n: int) -> Cost:
     return Cost(spent, vote.bytes_up / n, vote.bytes_down / n)
 
 
-def secagg_plus(n: int, shares: float | int, threshold: float | int) -> Cost:
-    """Flower's SecAgg+ on n vectors of the same length."""
+def secagg_plus(n: int, shares: float | int, threshold: float | int, limit: float = LIMIT) -> Cost:
+    """Flower's SecAgg+ on n vectors of the same length, given up after so many seconds."""
 
     class Client(NumPyClient):
         def fit(
@@ -206,7 +223,7 @@ def secagg_plus(n: int, shares: float | int, threshold: float | int) -> Cost:
             return [np.ones(LENGTH)], 1, {}
 
     app = ClientApp(client_fn=lambda context: Client().to_client(), mods=[secaggplus_mod])
-    grid = LocalGrid(app, n)
+    grid = LocalGrid(app, n, limit)
     manager = SimpleClientManager()
     for node in grid.get_node_ids():
         manager.register(GridClientProxy(node_id=node, grid=grid, run_id=1))

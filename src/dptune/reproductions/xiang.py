@@ -10,59 +10,63 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from dptune.accounting import DpSgd, Geometric
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.accounting.literature import published
-from dptune.audit.auditor import Audit, Curve, audit
+from dptune.audit.auditor import Curve, audit
 from dptune.audit.games import Game
 from dptune.audit.training_games import play_training
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
+from dptune.reproductions.kept import Kept
+from dptune.reproductions.progress import Progress, silent
 from dptune.reproductions.table import Plot, Table, Verdict, verdict
 
 __all__ = ["Area", "area", "xiang_audit"]
 
 DELTA = 1e-5
 _RATE, _STEPS = 0.1, 20
+_GAMES = ("ntnv", "ntcv", "etcv", "worst-case")
 _COLUMNS = ("one run", "ntnv", "ntcv", "etcv", "worst case", "certificate", "dptune", "Xiang T3", "PS22")
 
 
-def _silent(line: str) -> None:
-    del line
-
-
 def xiang_audit(
-    progress: Callable[[str], None] = _silent,
+    progress: Callable[[str], None] = silent,
     *,
     trained: int = 5000,
     empty: int = 10**9,
     bases: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0),
     seed: int | None = None,
     workers: int | None = None,
+    folder: Path | None = None,
 ) -> Table:
-    """Play all four games; ``trained`` and ``empty`` are games per world with and without real training."""
+    """Play all four games; ``trained`` and ``empty`` are games per world with and without real training.
+
+    What a game showed is kept in the folder; prices are computed anew.
+    """
     rows: list[tuple[str | int | float, ...]] = []
-    played: list[dict[str, Audit]] = []
+    played: list[dict[str, Shown]] = []
+    kept, told = Kept("xiang-audit", folder), Progress(len(bases) * len(_GAMES), progress)
     for epsilon in bases:
         noise = calibrate_noise(lambda level: DpSgd(_RATE, level, _STEPS), epsilon, DELTA)
         base, runs = DpSgd(_RATE, noise, _STEPS), Geometric(10)
-        found: dict[str, Audit] = {}
-        for name in ("ntnv", "ntcv", "etcv", "worst-case"):
-            real = name.startswith("nt")
-            game = Game(name, base, runs, DELTA, trained if real else empty)
-            source = None if seed is None else Randomness.rehearsal(seed)
-            found[name] = play_training(game, workers=workers, randomness=source) if real else audit(game, seed)
-            bound, seconds = found[name].bound, found[name].seconds
-            event = f"this event {bound.low:.2f} to {bound.high:.2f}"
-            progress(f"base {epsilon:g}: {name} shows {bound.low:.3f} ({event}), {seconds:.0f} s")
-        bounds = published(base, runs, DELTA)
-        last = found["worst-case"]
-        shown = [found[name].bound.low for name in ("ntnv", "ntcv", "etcv", "worst-case")]
+        found: dict[str, Shown] = {}
+        for name in _GAMES:
+            game = Game(name, base, runs, DELTA, trained if name.startswith("nt") else empty)
+            key = {"game": name, "noise": noise, "games": game.games, "seed": seed}
+            known = key in kept
+            found[name] = Shown(*kept.get(key, partial(_play, game, seed, workers)))
+            said = f"base {epsilon:g}: {name} shows {found[name].low:.3f} (this event at most {found[name].high:.2f})"
+            told.known() if known else told.done(said)
+        bounds, last = published(base, runs, DELTA), Game("worst-case", base, runs, DELTA, empty)
+        shown = [found[name].low for name in _GAMES]
         others = [bounds[name].epsilon or float("nan") for name in ("xiang_theorem3", "papernot_steinke")]
-        rows.append((last.base_epsilon, *shown, last.certificate, last.upper, *others))
+        rows.append((last.base_epsilon(), *shown, last.certificate(), last.upper(), *others))
         played.append(found)
     return Table(
         f"Audits of private selection: DP-SGD (rate {_RATE:g}, {_STEPS} steps), geometric runs with mean 10, "
@@ -76,6 +80,27 @@ def xiang_audit(
             for i, name in enumerate(_COLUMNS)
         }),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What one game showed: a lower bound, where the truth may be for its event, and the attack's area."""
+
+    low: float
+    high: float
+    area: float
+    error: float
+
+
+def _play(game: Game, seed: int | None, workers: int | None) -> list[float]:
+    """The numbers of :class:`Shown`; games without training have no measured area."""
+    if not game.name.startswith("nt"):
+        bound = audit(game, seed).bound
+        return [bound.low, bound.high, 0.0, 0.0]
+    source = None if seed is None else Randomness.rehearsal(seed)
+    found = play_training(game, workers=workers, randomness=source)
+    under = area(found.curve, game.games)
+    return [found.bound.low, found.bound.high, under.value, under.error]
 
 
 @dataclass(frozen=True)
@@ -105,7 +130,7 @@ def _notes(rows: list[tuple[str | int | float, ...]]) -> tuple[str, ...]:
     )
 
 
-def _verdicts(rows: list[tuple[str | int | float, ...]], played: list[dict[str, Audit]]) -> tuple[Verdict, ...]:
+def _verdicts(rows: list[tuple[str | int | float, ...]], played: list[dict[str, Shown]]) -> tuple[Verdict, ...]:
     """The three findings. Few games show little, so that a game shows nothing is no finding unless areas agree."""
     table = [[float(cell) for cell in row] for row in rows]
 
@@ -113,10 +138,10 @@ def _verdicts(rows: list[tuple[str | int | float, ...]], played: list[dict[str, 
         held = sum(row[column] > row[0] for row in table)
         return held, f"{held} of {len(table)} bases"
 
-    areas = [[area(found[name].curve, found[name].game.games) for name in ("ntnv", "ntcv")] for found in played]
+    areas = [[found[name] for name in ("ntnv", "ntcv")] for found in played]
     gains = ", ".join(f"{row[2] - row[1]:+.2f}" for row in table)
-    seen = "; ".join(f"{one.value:.3f} and {other.value:.3f}" for one, other in areas)
-    steps = [(other.value - one.value) / max(math.hypot(one.error, other.error), 1e-12) for one, other in areas]
+    seen = "; ".join(f"{one.area:.3f} and {other.area:.3f}" for one, other in areas)
+    steps = [(other.area - one.area) / max(math.hypot(one.error, other.error), 1e-12) for one, other in areas]
     above, controlled, shown = share(1), share(2), share(3)
     return (
         verdict(

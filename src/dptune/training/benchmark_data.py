@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 
-__all__ = ["Dataset", "Split", "adult", "cifar_10", "data_root", "digits", "fashion_mnist", "imdb", "load", "mnist"]
+__all__ = ["Dataset", "Split", "adult", "cifar_10", "data_root", "digits", "fashion_mnist", "imdb", "load", "mnist",
+           "svhn"]  # fmt: skip
 
 _UNIT = (0.0, 1.0)
 _PUBLIC = (False, True)  # training parts are treated as private
@@ -117,6 +118,27 @@ def cifar_10() -> Split:
     return Split(part([f"data_batch_{place}" for place in range(1, 6)], False), part(["test_batch"], True))
 
 
+def svhn() -> Split:
+    """SVHN: 73,257 and 26,032 cropped house numbers of 32x32 pixels in [0, 1]: 1024 of red, then green, then blue."""
+    from scipy.io import loadmat  # noqa: PLC0415 - one loader needs it
+    from scipy.io.matlab import MatReadError  # noqa: PLC0415 - the same
+
+    def part(name: str, public: bool) -> Dataset:
+        path = _open("svhn", f"{name}_32x32.mat")
+        try:
+            read = loadmat(path, variable_names=("X", "y"))
+            x = read["X"].transpose(3, 2, 0, 1).reshape(len(read["y"]), 3072).astype(np.float32)
+            y = read["y"].ravel().astype(np.int64) % 10  # the digit 0 is stored as 10
+        except (ValueError, KeyError, TypeError, NotImplementedError, MatReadError):
+            raise InvalidInput(
+                f"{path} does not hold SVHN's cropped digits. Put the original {path.name} there."
+            ) from None
+        x /= np.float32(255.0)  # the pixel range is public
+        return Dataset(x, y, 10, "svhn", public, feature_range=_UNIT)
+
+    return Split(part("train", False), part("test", True))
+
+
 def digits() -> Split:
     """The 1,797 small digits that scikit-learn ships: every fifth record is for testing."""
     from sklearn.datasets import load_digits  # noqa: PLC0415 - slow import, one loader needs it
@@ -150,8 +172,8 @@ def load(name: str) -> Split:
     """A benchmark data set by name.
 
     Args:
-        name: "digits" (comes with scikit-learn), or "mnist", "fashion-mnist", "cifar-10", "adult", "imdb" (files in
-            the folder that the environment variable ``DPTUNE_DATA`` names).
+        name: "digits" (comes with scikit-learn), or "mnist", "fashion-mnist", "cifar-10", "svhn", "adult", "imdb"
+            (files in the folder that the environment variable ``DPTUNE_DATA`` names).
 
     Returns:
         Its training part, treated as private, and its public test part.
@@ -169,6 +191,7 @@ def load(name: str) -> Split:
         "mnist": mnist,
         "fashion-mnist": fashion_mnist,
         "cifar-10": cifar_10,
+        "svhn": svhn,
         "adult": adult,
         "imdb": imdb,
     }
