@@ -47,6 +47,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "randomness",
         "errors",
+        "documents",
         "_validate",
         "_typing",
         "_compiled",

@@ -162,6 +162,9 @@ class LogisticRegression:
 
     __module__ = "diffprivlib.models.toy"
 
+    fit_intercept = False
+    data_norm = 2.0
+
     def __init__(self, epsilon: float = 1.0, bounds: object = (0.0, 1.0)) -> None:
         self.epsilon = epsilon
         self.bounds = bounds

@@ -32,7 +32,7 @@ import sys, time, types
 from pathlib import Path
 import numpy as np
 import dptune as dpt
-import dptune.planner.tuning
+import dptune.planner.asked
 from dptune.executors import Processes
 from dptune.randomness import Randomness
 
@@ -67,7 +67,7 @@ def choose(trainer, space, budget, **told):  # a plan that is made at once
     method = dpt.RandomStopping(space, dpt.Geometric(6), validation=scored)
     return types.SimpleNamespace(plan=method.plan(budget, trainer), explanation="")
 
-dptune.planner.tuning.choose = choose
+dptune.planner.asked.choose = choose
 dptune.sealed._under_way._attackers = lambda *told: None  # of the statement, and takes seconds
 rows = np.random.default_rng(5)
 X = rows.random((300, 3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from dptune.accounting import Runs
 from dptune.errors import InvalidInput
@@ -17,6 +17,30 @@ from dptune.trainer import DeclaresCost, DeclaresScore, has_own_score
 __all__ = ["asked_for", "tried_space"]
 
 _HELD = 0.2  # of the records, for private scores; as in a job
+
+
+@runtime_checkable
+class _HasSpace(Protocol):
+    """A method that draws from a space."""
+
+    @property
+    def space(self) -> Domain: ...
+
+
+@runtime_checkable
+class _HasCandidates(Protocol):
+    """A method that goes through a list."""
+
+    @property
+    def candidates(self) -> Domain: ...
+
+
+@runtime_checkable
+class _HasMethod(Protocol):
+    """A method around another one, such as on a part of the records."""
+
+    @property
+    def method(self) -> Method: ...
 
 
 def asked_for(
@@ -97,10 +121,10 @@ def tried_space(space: Domain | Mapping[str, Dimension] | None, method: Any) -> 
         return space
     if space is not None:
         raise InvalidInput("The 'method' has a space of its own; leave 'space' out, or give the method's name.")
-    inner = getattr(method, "method", None)
-    own = inner if isinstance(inner, Method) else method
-    found: Domain | None = getattr(own, "space", None) or getattr(own, "candidates", None)
-    return found
+    own = method.method if isinstance(method, _HasMethod) else method
+    if isinstance(own, _HasSpace):
+        return own.space
+    return own.candidates if isinstance(own, _HasCandidates) else None
 
 
 def _named(name: str, trainer: DeclaresCost, space: Domain, records: int | None, runs: Runs | None) -> Method:
