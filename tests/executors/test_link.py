@@ -296,6 +296,32 @@ def test_a_door_that_closes_sends_everybody_away(house: House) -> None:
     worker.close()
 
 
+class Turns:
+    """A lock that the thread at the door gets only after the one that closes it had its turn."""
+
+    def __init__(self, last: threading.Thread) -> None:
+        self.lock, self.last, self.waits, self.had = threading.Lock(), last, threading.Event(), threading.Event()
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is self.last:
+            self.waits.set()
+            assert self.had.wait(LIMIT)
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+        self.had.set()
+
+
+def test_who_comes_in_while_the_door_closes_is_sent_away_too(house: House) -> None:
+    turns: Any = Turns(house.listener._accepting)
+    house.listener._lock = turns
+    with house.connect() as stranger:
+        assert turns.waits.wait(LIMIT)  # let in, and not yet on the list of those who wait
+        house.close()
+        assert _ended(stranger)
+
+
 def test_the_first_message_alone_is_not_enough(house: House) -> None:
     """Whoever sends a right first message and then nothing has a deadline too; nobody is announced."""
     quick = House(seconds=0.3)

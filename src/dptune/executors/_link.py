@@ -203,8 +203,12 @@ class Listener:
                 time.sleep(0.05)
                 continue
             with self._lock:
+                closing = self._closing  # whoever comes in while the door closes is not among those it sends away
                 self._strangers.append(connection)
                 late = self._strangers.popleft() if len(self._strangers) > self._most else None
+            if closing:
+                self._forget(connection)
+                break
             if late is not None:
                 _hang_up(late)
             try:
@@ -239,10 +243,10 @@ class Listener:
 
     def close(self) -> None:
         """Let nobody in any more and send everybody away."""
-        self._closing = True
-        _hang_up(self._listener)
         with self._lock:
+            self._closing = True
             strangers, links = list(self._strangers), list(self._links)
+        _hang_up(self._listener)
         for one in strangers:
             _hang_up(one)
         for link in links:
