@@ -15,7 +15,7 @@ from dptune.cli._tuning import make_space, make_trainer
 from dptune.errors import InvalidInput
 from dptune.executors.models import open_model, pack_model
 from dptune.planner import tune
-from dptune.planner.kinds import KINDS, kind_named, kind_of_benchmark
+from dptune.planner.kinds import KINDS, kind_named, kind_of_benchmark, kind_with
 from dptune.spaces import Float, Space
 from dptune.training import DpSgdTrainer, Settings, TrainedModel, load, softmax
 from dptune.training.features import centred_gradients
@@ -72,6 +72,18 @@ def test_a_job_that_says_what_it_wants_gets_that() -> None:
         assert kind_of({"data": {"name": "mnist"}, **section}) is None
         assert features_of({"data": {"name": "mnist"}, **section}) == "none"
     assert features_of({"data": {"name": "mnist", "features": "none"}}) == "none"
+
+
+def test_photographs_are_mirrored_and_trained_for_longer() -> None:
+    photo = kind_of({"data": {"name": "cifar-10"}})
+    assert photo is KINDS["photo"] is kind_named("photo") is kind_of_benchmark("cifar-10")
+    assert kind_of({"data": {"file": "x.npz", "features": "mirrored-scattering"}}) is photo
+    assert kind_with("oriented-gradients") == KINDS["image"]
+    trainer = photo.trainer(7776, 10, 50_000, epsilon=1)
+    assert trainer.prepared == "mirrored-scattering"
+    assert trainer.settings.steps == 400
+    assert photo.trainer(7776, 10, 50_000, epsilon=3).settings.steps < 450  # what ten minutes allow
+    assert kind_with("scattering").trainer(7776, 10, 50_000, epsilon=1).settings.steps == 100
 
 
 def test_images_of_a_file(tmp_path: Path) -> None:

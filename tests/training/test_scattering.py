@@ -10,7 +10,7 @@ import pytest
 
 from dptune.errors import InvalidInput
 from dptune.training.features import named_features
-from dptune.training.scattering import _bank, scattering, scattering_plane
+from dptune.training.scattering import _bank, _folded, scattering, scattering_plane
 
 Array = np.ndarray
 
@@ -126,13 +126,14 @@ def test_waves_go_to_the_channel_of_their_scale_and_direction() -> None:
             assert int(np.argmax(first)) == 8 * scale + angle
 
 
+@pytest.mark.parametrize("name", ["scattering", "mirrored-scattering"])
 @pytest.mark.parametrize("width", [64, 784, 3 * 64, 3 * 100])
 @pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray, lambda x: np.repeat(x, 2, axis=0)[::2]])
-def test_a_record_has_the_same_bits_in_every_company(width: int, layout: Callable[[Array], Array]) -> None:
+def test_a_record_has_the_same_bits_in_every_company(name: str, width: int, layout: Callable[[Array], Array]) -> None:
     rng, count = np.random.default_rng(0), 60
     x = (rng.random((count, width)) * (rng.random((count, width)) < 0.4)).astype(np.float32)
     x[5], x[9], x[11, 0] = 3e38, np.nan, np.inf  # none of the others' business
-    make = named_features("scattering")
+    make = named_features(name)
     alone = np.concatenate([make(row[None]) for row in x])
     for size in (1, 2, 7, 41):
         order = rng.permutation(count)[:size]
@@ -142,7 +143,56 @@ def test_a_record_has_the_same_bits_in_every_company(width: int, layout: Callabl
     assert not alone[[9, 11]].any()  # no numbers: zeros
 
 
+def mirror(images: Array, side: int) -> Array:
+    """Every image with left and right exchanged."""
+    shown: Array = images.reshape(len(images), -1, side, side)[..., ::-1].reshape(len(images), -1)
+    return shown
+
+
+@pytest.mark.parametrize(("side", "colours"), [(28, 1), (32, 3), (12, 3)])
+def test_an_image_and_its_mirror_image_have_the_same_mirrored_features(side: int, colours: int) -> None:
+    """The same but for every second pixel, which is another one in the mirror: nearly nothing in smooth images."""
+    y, x = np.mgrid[0:side, 0:side] / side
+    rng = np.random.default_rng(side)
+    waves = rng.normal(size=(12, colours, 6))
+    images = np.stack(
+        [
+            [a * np.sin(9 * b * x + 9 * c * y) + d * np.cos(9 * e * x) + f * y for a, b, c, d, e, f in image]
+            for image in waves
+        ]
+    ).reshape(12, -1)
+    images = images.astype(np.float32)
+    plain, folded = named_features("scattering"), named_features("mirrored-scattering")
+    reflected = mirror(images, side)
+    moved = np.linalg.norm(folded(images) - folded(reflected), axis=1)
+    assert moved.max() < 0.02
+    assert np.all(np.linalg.norm(plain(images) - plain(reflected), axis=1) > 10 * moved)  # without folding they differ
+    apart = np.linalg.norm(folded(images)[1:] - folded(images)[:-1], axis=1)
+    assert apart.min() > 0.3  # different images stay apart
+
+
+@pytest.mark.parametrize("side", [8, 12, 16, 28])
+def test_folding_is_the_mean_with_the_mirror_image(side: int) -> None:
+    """Against the mean of the two images' channels, from two transforms; lengths are those of the whole mean."""
+    image = np.random.default_rng(side).random((side, side)).astype(np.float32)
+    channels = scattering_plane(image)[None]
+    cells = channels.shape[-1]
+    turned = np.concatenate([np.arange(1), 1 + -np.arange(8) % 8, 9 + -np.arange(8) % 8])
+    second = [17 + 8 * (-a % 8) + -b % 8 for a in range(8) for b in range(8)]
+    mean = (channels + channels[:, [*turned, *second], :, ::-1]) / 2
+    folded = _folded(channels)
+    assert folded.shape[-1] == (cells + 1) // 2
+    assert np.linalg.norm(folded) == pytest.approx(np.linalg.norm(mean), rel=1e-5)
+    middle = folded[..., cells // 2 :]
+    assert np.allclose(middle, mean[..., cells // 2 : (cells + 1) // 2], rtol=1e-6)
+    orders = [0, *range(1, 17)]  # what only skips pixels after the modulus is checked against the mirror image itself
+    other = scattering_plane(np.ascontiguousarray(image[:, ::-1]))[None]
+    whole = (channels[:, orders[:9]] + other[:, orders[:9]]) / 2
+    assert np.allclose(folded[:, :9, :, : cells // 2] / math.sqrt(2), whole[..., : cells // 2], atol=0.02)
+
+
 def test_sizes() -> None:
+    assert named_features("mirrored-scattering")(np.zeros((2, 784), np.float32)).shape == (2, 81 * 7 * 4)
     make = named_features("scattering")
     assert make(np.zeros((2, 784), np.float32)).shape == (2, 3969)
     assert make(np.zeros((2, 3072), np.float32)).shape == (2, 3 * 81 * 8 * 8)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.planner.encoded import features_name
-from dptune.planner.kinds import KINDS, Kind, kind_of_benchmark
+from dptune.planner.kinds import KINDS, Kind, kind_of_benchmark, kind_with
 from dptune.sealed.features import kept_features
 from dptune.training.features import check_features, named_features
 
@@ -36,7 +36,7 @@ def kind_of(sections: Sections) -> Kind | None:
         return KINDS["table"]
     named = data.get("features")
     if named not in (None, "none"):
-        return replace(KINDS["image"], features=features_name(named))
+        return kind_with(features_name(named))
     usual = kind_of_benchmark(data.get("name"))
     return usual if usual is None or named is None else replace(usual, features="none")
 

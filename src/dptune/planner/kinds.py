@@ -20,12 +20,13 @@ from dptune.spaces import Float, Space
 from dptune.training import DpSgdTrainer, Momentum, Settings, softmax
 from dptune.training.features import named_features
 
-__all__ = ["KINDS", "Kind", "check_trainer_free", "kind_named", "kind_of_benchmark", "with_features"]
+__all__ = ["KINDS", "Kind", "check_trainer_free", "kind_named", "kind_of_benchmark", "kind_with", "with_features"]
 
 _RATE = 0.1
 _LEAST_BATCH = 256
 _STEPS = 400
 _MOST_WORK = 1.6e9  # features of records that one training reads: some seconds on one core
+_PHOTO_WORK = 1.6e10  # of photographs more: half a minute, because long trainings gain most there
 _CLIP = 0.1
 _TRAVEL = 3200.0  # learning rate x clip norm x steps for _USUAL records at epsilon 1: benchmarks/defaults.py
 _USUAL = 60_000
@@ -37,8 +38,9 @@ class Kind:
     """How one kind of data is prepared and trained where nobody said.
 
     Args:
-        name: "image", "text" or "table".
+        name: "image", "photo", "text" or "table".
         features: the public features that its records become before training.
+        work: how many features of records one training may read, so that it does not take too long.
 
     Example:
         >>> from dptune.planner.kinds import kind_named
@@ -53,6 +55,7 @@ class Kind:
 
     name: str
     features: str
+    work: float = _MOST_WORK
 
     def trainer(
         self, features: int, classes: int, records: int, *, epsilon: float, validation: Dataset | None = None
@@ -71,7 +74,7 @@ class Kind:
         """
         if self.name == "table":
             return default_trainer(features, classes, records, validation=validation)
-        rate, steps = _rate(records), _steps(features, records, epsilon)
+        rate, steps = _rate(records), self._steps(features, records, epsilon)
         settings = Settings.from_batch(
             rate * records,
             records,
@@ -96,22 +99,21 @@ class Kind:
         """
         if self.name == "table":
             return default_space()
-        middle = _learning_rate(_steps(features, records, epsilon), records, epsilon)
+        middle = _learning_rate(self._steps(features, records, epsilon), records, epsilon)
         return Space(learning_rate=Float(middle / _WIDTH, middle * _WIDTH, log=True))
+
+    def _steps(self, features: int, records: int, epsilon: float) -> int:
+        """Steps that grow with epsilon, as many as the work allows."""
+        real("epsilon", epsilon, 0, low_open=True)
+        wanted = _STEPS * min(2.0, max(1.0, math.sqrt(epsilon)))
+        affordable = self.work / (features * records * _rate(records))
+        return round(min(wanted, max(affordable, _STEPS / 4)))
 
 
 def _rate(records: int) -> float:
     """A tenth of the records in a batch; of few records more, up to a quarter."""
     integer("records", records, 4)
     return max(_RATE, min(0.25, _LEAST_BATCH / records))
-
-
-def _steps(features: int, records: int, epsilon: float) -> int:
-    """Steps that grow with epsilon, as many as some seconds allow."""
-    real("epsilon", epsilon, 0, low_open=True)
-    wanted = _STEPS * min(2.0, max(1.0, math.sqrt(epsilon)))
-    affordable = _MOST_WORK / (features * records * _rate(records))
-    return round(min(wanted, max(affordable, _STEPS / 4)))
 
 
 def _learning_rate(steps: int, records: int, epsilon: float) -> float:
@@ -169,18 +171,19 @@ def check_trainer_free(trainer: object | None) -> None:
 
 KINDS = {
     "image": Kind("image", "oriented-gradients"),
+    "photo": Kind("photo", "mirrored-scattering", _PHOTO_WORK),  # left and right mean the same
     "text": Kind("text", "none"),  # hashed words have unit length already
     "table": Kind("table", "none"),
 }
 
-_BENCHMARKS = {"mnist": "image", "fashion-mnist": "image", "cifar-10": "image", "adult": "table", "imdb": "text"}
+_BENCHMARKS = {"mnist": "image", "fashion-mnist": "image", "cifar-10": "photo", "adult": "table", "imdb": "text"}
 
 
 def kind_named(name: object) -> Kind:
     """The kind of data of this name.
 
     Args:
-        name: "image", "text" or "table".
+        name: "image", "photo", "text" or "table".
 
     Returns:
         The kind.
@@ -195,6 +198,23 @@ def kind_named(name: object) -> Kind:
     if not isinstance(name, str) or name not in KINDS:
         raise InvalidInput(f"There is no kind of data called {name!r}. Choose one of {', '.join(KINDS)}.")
     return KINDS[name]
+
+
+def kind_with(features: str) -> Kind:
+    """The kind of data whose records become these features: photographs for mirrored ones, otherwise images.
+
+    Args:
+        features: the features' name.
+
+    Returns:
+        The kind, with these features.
+
+    Example:
+        >>> kind_with("scattering").name, kind_with("mirrored-scattering").name
+        ('image', 'photo')
+    """
+    photo = KINDS["photo"]
+    return photo if features == photo.features else replace(KINDS["image"], features=features)
 
 
 def kind_of_benchmark(name: object) -> Kind | None:

@@ -13,7 +13,7 @@ from dptune.methods import Budget, Method
 from dptune.planner.asked import asked_for, tried_space
 from dptune.planner.encoded import bring_in_with, features_name
 from dptune.planner.incoming import Declared, Incoming
-from dptune.planner.kinds import KINDS
+from dptune.planner.kinds import KINDS, kind_with
 from dptune.planner.networks import Model, network_space, network_trainer, regression_network, try_network
 from dptune.planner.regression import default_regression, named_score, regression_space, with_score
 from dptune.planner.stopping import finish, stops_in_one_line
@@ -91,8 +91,9 @@ def tune(
         unit: what the statement and the ledger call a unit: patient, user.
         shape: for torch data sets, the shape of one record, or a public example; a record of another shape becomes
             the missing one.
-        features: public features that records become before training: "oriented-gradients" or "scattering" for images,
-            or a public encoder (``docs/features.md``); the released model takes records as they were.
+        features: public features that records become before training: "oriented-gradients", "scattering" or
+            "mirrored-scattering" (photographs) for images, or a public encoder (``docs/features.md``); the released
+            model takes records as they were.
         model: a function of the parameters that makes a torch module; DP-SGD trains it. It must be a ``Sequential`` of
             common layers, or the function one that can be imported (``docs/torch.md``).
         trainer: trains one configuration and declares what that costs; by default a private softmax regression,
@@ -192,6 +193,6 @@ def _default(
         return network_trainer(model, width, brought.data.classes, records), network_space()
     if ends is not None:
         return replace(default_regression(width, ends, records), prepared=features), regression_space()
-    kind = KINDS["table"] if features == "none" else replace(KINDS["image"], features=features)
+    kind = KINDS["table"] if features == "none" else kind_with(features)
     made = kind.trainer(width, brought.data.classes, records, epsilon=epsilon)
     return made, kind.space(width, records, epsilon=epsilon)

@@ -18,7 +18,7 @@ from dptune import _validate
 from dptune._typing import Floats
 from dptune.errors import InvalidInput
 from dptune.training.encoders import encoder_of, is_encoder
-from dptune.training.scattering import scattering
+from dptune.training.scattering import mirrored_scattering, scattering
 
 __all__ = ["FEATURES", "centred_gradients", "check_features", "named_features", "oriented_gradients"]
 
@@ -146,6 +146,7 @@ FEATURES: dict[str, Callable[[Floats], Floats]] = {
     "none": lambda x: x,
     "oriented-gradients": centred_gradients,
     "scattering": lambda x: scattering(x, *_image(x)),
+    "mirrored-scattering": lambda x: mirrored_scattering(x, *_image(x)),
 }
 
 
@@ -172,7 +173,7 @@ def named_features(name: object) -> Callable[[Floats], Floats]:
     """The public features of a name: a function of rows that treats every record on its own.
 
     Args:
-        name: "none", "oriented-gradients", "scattering", or the key of a public encoder
+        name: "none", "oriented-gradients", "scattering", "mirrored-scattering", or the key of a public encoder
             (:mod:`dptune.training.encoders`) that this process has imported.
 
     Returns:
