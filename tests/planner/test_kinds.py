@@ -33,7 +33,7 @@ def test_steps_grow_with_epsilon_and_stay_affordable() -> None:
     assert wide == 100
 
 
-@pytest.mark.parametrize("kind", ["image", "text"])
+@pytest.mark.parametrize("kind", ["image", "photo", "text"])
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
 def test_the_rule_is_the_middle_of_what_is_tried(kind: str, epsilon: float) -> None:
     one = KINDS[kind]
@@ -82,6 +82,9 @@ def test_photographs_are_mirrored_and_trained_for_longer() -> None:
     trainer = photo.trainer(7776, 10, 50_000, epsilon=1)
     assert trainer.prepared == "mirrored-scattering"
     assert trainer.settings.steps == 400
+    ((_, rates),) = photo.space(7776, 50_000, epsilon=1).dimensions
+    assert isinstance(rates, Float)
+    assert rates.high / rates.low == pytest.approx(4)
     assert photo.trainer(7776, 10, 50_000, epsilon=3).settings.steps < 450  # what ten minutes allow
     assert kind_with("scattering").trainer(7776, 10, 50_000, epsilon=1).settings.steps == 100
 

@@ -30,7 +30,8 @@ _PHOTO_WORK = 1.6e10  # of photographs more: half a minute, because long trainin
 _CLIP = 0.1
 _TRAVEL = 3200.0  # learning rate x clip norm x steps for _USUAL records at epsilon 1: benchmarks/defaults.py
 _USUAL = 60_000
-_WIDTH = 4.0  # what is tried reaches from the rule over this to the rule times this
+_WIDTH = 4.0
+_PHOTO_WIDTH = 2.0  # many features, few records in a part: scores there hardly tell neighbours apart
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Kind:
         name: "image", "photo", "text" or "table".
         features: the public features that its records become before training.
         work: how many features of records one training may read, so that it does not take too long.
+        width: what is tried reaches from the rule over this to the rule times this.
 
     Example:
         >>> from dptune.planner.kinds import kind_named
@@ -56,6 +58,7 @@ class Kind:
     name: str
     features: str
     work: float = _MOST_WORK
+    width: float = _WIDTH
 
     def trainer(
         self, features: int, classes: int, records: int, *, epsilon: float, validation: Dataset | None = None
@@ -100,7 +103,7 @@ class Kind:
         if self.name == "table":
             return default_space()
         middle = _learning_rate(self._steps(features, records, epsilon), records, epsilon)
-        return Space(learning_rate=Float(middle / _WIDTH, middle * _WIDTH, log=True))
+        return Space(learning_rate=Float(middle / self.width, middle * self.width, log=True))
 
     def _steps(self, features: int, records: int, epsilon: float) -> int:
         """Steps that grow with epsilon, as many as the work allows."""
@@ -171,7 +174,7 @@ def check_trainer_free(trainer: object | None) -> None:
 
 KINDS = {
     "image": Kind("image", "oriented-gradients"),
-    "photo": Kind("photo", "mirrored-scattering", _PHOTO_WORK),  # left and right mean the same
+    "photo": Kind("photo", "mirrored-scattering", _PHOTO_WORK, _PHOTO_WIDTH),  # left and right mean the same
     "text": Kind("text", "none"),  # hashed words have unit length already
     "table": Kind("table", "none"),
 }
