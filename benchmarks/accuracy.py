@@ -1,12 +1,12 @@
 """What one command reaches: accuracy of released models on test records that no run looked at.
 
     DPTUNE_DATA=... python benchmarks/accuracy.py [--data mnist,adult] [--epsilon 1] [--validation private]
-        [--repeats 5] [--keep rows.jsonl]
+        [--repeats 5] [--features scattering] [--keep rows.jsonl]
 
 Each repetition is a sealed run of what ``dptune tune --data X --epsilon E`` plans, nothing else given. The test part is
 split into halves by a fixed permutation: one half is the public validation (where there is one), the other half gives
-the figure. ``--method default`` trains the rule of the kind once, untuned, at the same total. Rows go to ``--keep`` as
-they are made, and those that are there already are not run again.
+the figure. ``--method default`` trains the rule of the kind once, untuned, at the same total. ``--features`` replaces
+those of the kind. Rows go to ``--keep`` as they are made, and those that are there already are not run again.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import argparse
 import json
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +99,13 @@ def main() -> None:
     parser.add_argument("--validation", default="private,public")
     parser.add_argument("--method", default="tuned,default")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--features", help="other features than the kind of data has")
     parser.add_argument("--keep", type=Path)
     given = parser.parse_args()
     for name in given.data.split(","):
         kind = kind_of_benchmark(name)
         assert kind is not None, name
+        kind = kind if given.features is None else replace(kind, features=given.features)
         split = prepared(name, kind)
         for epsilon in map(float, given.epsilon.split(",")):
             wanted = [("tuned", one) for one in given.validation.split(",")] + [("default", "none")]
@@ -112,7 +115,7 @@ def main() -> None:
 
 
 def _line(split: Split, name: str, kind: Kind, epsilon: float, method: str, validation: str, given: Any) -> None:
-    label = {"data": name, "epsilon": epsilon, "method": method, "validation": validation}
+    label = {"data": name, "epsilon": epsilon, "method": method, "validation": validation, "features": kind.features}
     rows = _kept(given.keep, label)
     left = max(0, given.repeats - len(rows))
     made = untuned(split, kind, epsilon, left) if method == "default" else None
@@ -139,7 +142,7 @@ def _kept(path: Path | None, label: dict[str, Any]) -> list[dict[str, Any]]:
     if path is None or not path.exists():
         return []
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [row for row in rows if all(row[key] == value for key, value in label.items())]
+    return [row for row in rows if all(row.get(key) == value for key, value in label.items())]
 
 
 if __name__ == "__main__":
