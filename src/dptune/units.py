@@ -220,6 +220,17 @@ class UnitDataset:
         places = np.repeat(first - starts[:-1], counts) + np.arange(starts[-1])
         return self._with(self.rows.take(places), starts)
 
+    def with_rows(self, rows: Dataset) -> UnitDataset:
+        """The same units, made of other rows.
+
+        Args:
+            rows: As many rows in the same order; they obey the rules already.
+
+        Returns:
+            Units under the same rules.
+        """
+        return self._with(rows, self.starts)
+
     def means(self, values: Indices) -> Indices:
         """The mean over every unit's rows of a whole number for each row, rounded down.
 

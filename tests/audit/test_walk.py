@@ -49,6 +49,7 @@ FAST = {
     "records": 60,
     "units": 20,
     "clipping rules": 30,
+    "moments": 60,
 }
 
 

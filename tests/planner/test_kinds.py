@@ -17,7 +17,7 @@ from dptune.executors.models import open_model, pack_model
 from dptune.planner import tune
 from dptune.planner.kinds import KINDS, kind_named, kind_of_benchmark, kind_with
 from dptune.spaces import Float, Space
-from dptune.training import DpSgdTrainer, Settings, TrainedModel, load, softmax
+from dptune.training import DpSgdTrainer, Settings, TrainedModel, Whitening, load, softmax
 from dptune.training.features import centred_gradients
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
@@ -44,7 +44,18 @@ def test_the_rule_is_the_middle_of_what_is_tried(kind: str, epsilon: float) -> N
     assert rates.at(0.5) == pytest.approx(settings.learning_rate)
     travel = settings.learning_rate * settings.clip_norm * settings.steps
     plenty = epsilon * 50_000 / 60_000
-    assert travel == pytest.approx(3200 * min(plenty, plenty**0.5), rel=0.01)
+    usual = 2400 if one.whitened else 3200
+    assert travel == pytest.approx(usual * min(plenty, plenty**0.5), rel=0.01)
+
+
+def test_images_are_whitened_where_they_have_few_enough_features() -> None:
+    image = KINDS["image"]
+    assert image.trainer(441, 10, 50_000, epsilon=1).whitening == Whitening()
+    plain = image.trainer(3969, 10, 50_000, epsilon=1)
+    assert plain.whitening is None
+    travel = plain.settings.learning_rate * plain.settings.clip_norm * plain.settings.steps
+    assert travel == pytest.approx(3200 * 50_000 / 60_000, rel=0.01)
+    assert KINDS["text"].trainer(441, 10, 50_000, epsilon=1).whitening is None
 
 
 def test_few_records_get_larger_shares() -> None:

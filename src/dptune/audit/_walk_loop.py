@@ -33,7 +33,7 @@ from dptune.audit.walk import Case, Deck, Movement, Unsupported
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.scores import Auc, Balanced, Score
-from dptune.training import Dataset, DpSgdTrainer, Holdout, Settings, descend
+from dptune.training import Dataset, DpSgdTrainer, Holdout, Mlp, Settings, Whitening, descend
 from dptune.training.clipping import Flat
 from dptune.training.dpsgd import SumsOnLattice
 from dptune.training.optimizers import Constant, KnowsNoise, Sgd
@@ -225,6 +225,7 @@ def trainer_case(deck: Deck) -> Case:
     settings = dataclasses.replace(_settings(deck), sampling_rate=1.0)
     if plain := deck.deal("training", {"as dealt": False, "one plain step": True}):
         settings = dataclasses.replace(settings, steps=1, optimizer=Sgd(), schedule=Constant())
+    whitening = deck.deal("records", {"as they are": None, "whitened": Whitening()}) if isinstance(model, Mlp) else None
 
     def fit(data: Dataset, place: int | None) -> tuple[str | None, Any, float]:
         """The words of a failure, the model, the score."""
@@ -236,6 +237,7 @@ def trainer_case(deck: Deck) -> Case:
             validation=public if kind == "public" else None,
             holdout=coupled if kind in {"held out", "trained on"} else None,
             score=score,
+            whitening=whitening,
         )
         try:
             fitted = trainer.fit({}, data, Randomness.rehearsal(7))
@@ -245,14 +247,16 @@ def trainer_case(deck: Deck) -> Case:
 
     def look() -> Sequence[Movement]:
         try:
-            DpSgdTrainer(model, settings, score=score).check({}, public_rows(features, classes))
+            DpSgdTrainer(model, settings, score=score, whitening=whitening).check({}, public_rows(features, classes))
         except Exception as error:  # refused for everybody
             raise Unsupported(str(error)) from None
         without, having = fit(given.without, None), fit(given.having, given.place)
         if without[0] is not None or having[0] is not None:
             return [Movement(f"failure on records ({having[0] or without[0]})", 1.0, 0.0)]
-        if kind != "held out":  # the record is trained on
-            return [_step(without[1], having[1], settings)] if plain else []
+        if (
+            kind != "held out"
+        ):  # the record is trained on; whitened, its step is one of other records (the way "moments")
+            return [_step(without[1], having[1], settings)] if plain and whitening is None else []
         outputs = [_outputs(one[1], public_rows(features, classes)) for one in (without, having)]
         return [
             Movement("model, by a held-out record", float(outputs[0] != outputs[1]), 0.0),

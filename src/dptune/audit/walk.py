@@ -94,6 +94,7 @@ def ways() -> dict[str, Way]:
         _walk_clipping,
         _walk_judging,
         _walk_loop,
+        _walk_moments,
         _walk_records,
         _walk_scores,
         _walk_sums,
@@ -111,6 +112,7 @@ def ways() -> dict[str, Way]:
         "records": _walk_records.case,
         "units": _walk_units.case,
         "clipping rules": _walk_clipping.case,
+        "moments": _walk_moments.case,
     }
     if importlib.util.find_spec("torch") is None:  # an extra: no modules without it
         return {name: way for name, way in known.items() if name not in _TORCH}

@@ -74,6 +74,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "steps",
         "clip_norm",
         "clipping",
+        "whitening",
         "learning_rate",
         "schedule",
         "trainer",

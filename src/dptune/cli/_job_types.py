@@ -94,6 +94,7 @@ TYPES: dict[str, dict[str, tuple[str, _Test]]] = {
         "steps": _A_WHOLE,
         "clip_norm": _A_NUMBER,
         "clipping": _A_TEXT,
+        "whitening": _A_FLAG,
         "learning_rate": _A_NUMBER,
         "trainer": ("a text in quotes, 'module:name'", _text),
     },

@@ -45,6 +45,7 @@ from dptune.training import (
     Sgd,
 )
 from dptune.training.clipping import named_clipping
+from dptune.training.whitening import Whitening
 from dptune.units import UnitDataset
 
 __all__ = ["AUTO", "find_method", "make_plan", "make_space", "make_trainer"]
@@ -103,7 +104,13 @@ def _trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, obj
         model: Mlp = Regression(data.features, hidden, activation, target_range=ends)
     else:
         model = Mlp(data.features, data.classes, hidden, activation)
-    return DpSgdTrainer(model, settings, validation=public, prepared=features_of(job.sections))
+    return DpSgdTrainer(
+        model,
+        settings,
+        validation=public,
+        prepared=features_of(job.sections),
+        whitening=Whitening() if job.get("model", "whitening", False) else None,
+    )
 
 
 def _named(field: str, value: object, known: Mapping[str, object]) -> str:

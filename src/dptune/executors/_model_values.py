@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dptune._typing import AnyArray
+from dptune.training.lens import Lens
 from dptune.training.models import Activation, Cnn, Conv, GlobalMean, MaxPool, Mlp, Regression
 from dptune.training.trained_model import Trained, TrainedModel
 from dptune.training.trained_regression import TrainedRegression, trained
@@ -129,8 +130,11 @@ def _array(place: Any, arrays: Mapping[str, Any]) -> AnyArray:
 
 def _describe_trained(model: Trained[Any], arrays: list[AnyArray]) -> Any:
     arrays.append(np.asarray(model.parameters))
-    prepared = {} if model.prepared == "none" else {"prepared": model.prepared}
-    return {"trained": {**_describe_model(model.description), "engine": model.engine, "parameters": 0, **prepared}}
+    own: dict[str, Any] = {} if model.prepared == "none" else {"prepared": model.prepared}
+    if model.lens is not None:
+        arrays.extend([model.lens.directions, model.lens.taken])
+        own["lens"] = [1, 2]
+    return {"trained": {**_describe_model(model.description), "engine": model.engine, "parameters": 0, **own}}
 
 
 def _describe_model(model: Mlp | Cnn) -> dict[str, Any]:
@@ -150,7 +154,8 @@ def _restore_trained(stored: Mapping[str, Any], arrays: Mapping[str, Any]) -> Tr
     """A built-in model; its description is checked as if a user had written it."""
     parameters = _array(stored["parameters"], arrays)
     prepared = str(stored.get("prepared", "none"))
-    made = trained(_restore_model(stored), parameters, str(stored["engine"]), prepared)
+    lens = Lens(*(_array(place, arrays) for place in stored["lens"])) if "lens" in stored else None
+    made = trained(_restore_model(stored), parameters, str(stored["engine"]), prepared, lens)
     made.check()
     return made
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dptune.accounting import DpSgd, Geometric, select
+from dptune.accounting import Geometric, select
 from dptune.accounting.cost import Cost
 from dptune.accounting.literature import papernot_steinke
 from dptune.errors import InvalidInput
@@ -77,10 +77,10 @@ def _stopping(given: Setting) -> tuple[Plan, Any]:
 
 def _papernot_steinke(given: Setting) -> tuple[Plan, Any]:
     """As random stopping, but with the noise that their bound asks for at the total."""
-    settings, delta = given.trainer.settings, given.budget.delta
+    trainer, delta = given.trainer, given.budget.delta
 
     def run(noise: float) -> Cost:
-        return DpSgd(settings.sampling_rate, noise, settings.steps)
+        return trainer.cost({"noise_multiplier": noise})
 
     noise = _least_noise(lambda level: papernot_steinke(run(level), _RUNS, delta), given.budget.epsilon)
     spent = select(run(noise), _RUNS).epsilon(delta)  # what that noise costs by our account: less
@@ -116,7 +116,7 @@ def _linear(given: Setting) -> tuple[Plan, Any]:
 
 
 def _free(given: Setting) -> tuple[Plan, Any]:
-    trainer = FreeTrainer(given.trainer)
+    trainer = FreeTrainer(replace(given.trainer, whitening=None))
     return RandomGuess(Space.of([{"batch_size": given.trainer.settings.batch_size}])).plan(
         given.budget, trainer
     ), trainer
@@ -127,6 +127,12 @@ def _unpaid(given: Setting) -> tuple[Plan, Any]:
     if given.public is None:
         raise InvalidInput("'unpaid' chooses by public records; run the leaderboard with --validation public.")
     return NonPrivateOptimum(given.space.grid(_UNPAID)).plan(given.budget, given.trainer), given.trainer
+
+
+def _plain(given: Setting) -> tuple[Plan, Any]:
+    """What one command did before records were whitened: the learning rates are those for plain records."""
+    plain = replace(given, kind=replace(given.kind, whitened=False))
+    return _tuned(plain, plain.trainer, plain.space)
 
 
 def _clipped(given: Setting, rule: Clipping | str, **others: Any) -> DpSgdTrainer:
@@ -164,6 +170,7 @@ def _adambc(given: Setting) -> tuple[Plan, Any]:
 _ALL = (
     Entrant("planner", "what one command does: the planner's method, tuning paid for", _planner),
     Entrant("default", "the default settings of the kind of data, trained once, untuned", _default),
+    Entrant("plain", "the planner's method without whitening, learning rates by the rule for plain records", _plain),
     Entrant("guess", "one configuration drawn from what the others tune over, trained once", _guess),
     Entrant("stopping", "best of a random number of runs on everything (geometric, mean 10), our bound", _stopping),
     Entrant("papernot-steinke", "the same runs, noise by Papernot and Steinke's bound", _papernot_steinke),

@@ -19,6 +19,7 @@ from dptune.planner.incoming import Incoming
 from dptune.spaces import Float, Space
 from dptune.training import DpSgdTrainer, Momentum, Settings, softmax
 from dptune.training.features import named_features
+from dptune.training.whitening import MOST_FEATURES, MOST_RECORDS, Whitening
 
 __all__ = ["KINDS", "Kind", "check_trainer_free", "kind_named", "kind_of_benchmark", "kind_with", "with_features"]
 
@@ -29,9 +30,9 @@ _MOST_WORK = 1.6e9  # features of records that one training reads: some seconds 
 _PHOTO_WORK = 1.6e10  # of photographs more: half a minute, because long trainings gain most there
 _CLIP = 0.1
 _TRAVEL = 3200.0  # learning rate x clip norm x steps for _USUAL records at epsilon 1: benchmarks/defaults.py
+_WHITENED_TRAVEL = 2400.0  # the same where records are whitened: what is left of them points in more directions
 _USUAL = 60_000
-_WIDTH = 4.0
-_PHOTO_WIDTH = 2.0  # many features, few records in a part: scores there hardly tell neighbours apart
+_WIDTH = 2.0  # the rule is near the best, and scores of a part hardly tell neighbours apart
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Kind:
         features: the public features that its records become before training.
         work: how many features of records one training may read, so that it does not take too long.
         width: what is tried reaches from the rule over this to the rule times this.
+        whitened: whether trainings begin with noised second moments, where records have few enough features.
 
     Example:
         >>> from dptune.planner.kinds import kind_named
@@ -59,6 +61,7 @@ class Kind:
     features: str
     work: float = _MOST_WORK
     width: float = _WIDTH
+    whitened: bool = False
 
     def trainer(
         self, features: int, classes: int, records: int, *, epsilon: float, validation: Dataset | None = None
@@ -84,10 +87,16 @@ class Kind:
             noise_multiplier=1.0,  # the plan sets it
             steps=steps,
             clip_norm=_CLIP,
-            learning_rate=_learning_rate(steps, records, epsilon),
+            learning_rate=self._learning_rate(features, records, epsilon),
             optimizer=Momentum(0.9),
         )
-        return DpSgdTrainer(softmax(features, classes), settings, validation=validation, prepared=self.features)
+        return DpSgdTrainer(
+            softmax(features, classes),
+            settings,
+            validation=validation,
+            prepared=self.features,
+            whitening=Whitening() if self._whitens(features, records) else None,
+        )
 
     def space(self, features: int, records: int, *, epsilon: float) -> Space:
         """What is tried with :meth:`trainer`: learning rates around the rule, log-uniform.
@@ -102,7 +111,7 @@ class Kind:
         """
         if self.name == "table":
             return default_space()
-        middle = _learning_rate(self._steps(features, records, epsilon), records, epsilon)
+        middle = self._learning_rate(features, records, epsilon)
         return Space(learning_rate=Float(middle / self.width, middle * self.width, log=True))
 
     def _steps(self, features: int, records: int, epsilon: float) -> int:
@@ -112,21 +121,24 @@ class Kind:
         affordable = self.work / (features * records * _rate(records))
         return round(min(wanted, max(affordable, _STEPS / 4)))
 
+    def _whitens(self, features: int, records: int) -> bool:
+        return self.whitened and features <= MOST_FEATURES and records <= MOST_RECORDS
+
+    def _learning_rate(self, features: int, records: int, epsilon: float) -> float:
+        """The rule: a way of public length over all steps.
+
+        Noise per record falls with epsilon x records, and the way that pays grows with that; where there is much of it,
+        noise is no longer what ends the way, and it grows with the root.
+        """
+        plenty = min(10.0, max(0.1, epsilon)) * records / _USUAL
+        travel = _WHITENED_TRAVEL if self._whitens(features, records) else _TRAVEL
+        return travel * min(plenty, math.sqrt(plenty)) / (self._steps(features, records, epsilon) * _CLIP)
+
 
 def _rate(records: int) -> float:
     """A tenth of the records in a batch; of few records more, up to a quarter."""
     integer("records", records, 4)
     return max(_RATE, min(0.25, _LEAST_BATCH / records))
-
-
-def _learning_rate(steps: int, records: int, epsilon: float) -> float:
-    """The rule: a way of public length over all steps.
-
-    Noise per record falls with epsilon x records, and the way that pays grows with that; where there is much of it,
-    noise is no longer what ends the way, and it grows with the root.
-    """
-    plenty = min(10.0, max(0.1, epsilon)) * records / _USUAL
-    return _TRAVEL * min(plenty, math.sqrt(plenty)) / (steps * _CLIP)
 
 
 def with_features(brought: Incoming, features: str, trainer: object | None) -> Incoming:
@@ -173,8 +185,8 @@ def check_trainer_free(trainer: object | None) -> None:
 
 
 KINDS = {
-    "image": Kind("image", "oriented-gradients"),
-    "photo": Kind("photo", "mirrored-scattering", _PHOTO_WORK, _PHOTO_WIDTH),  # left and right mean the same
+    "image": Kind("image", "oriented-gradients", whitened=True),
+    "photo": Kind("photo", "mirrored-scattering", _PHOTO_WORK),  # left and right mean the same
     "text": Kind("text", "none"),  # hashed words have unit length already
     "table": Kind("table", "none"),
 }

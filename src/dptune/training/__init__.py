@@ -16,6 +16,7 @@ from dptune.training.models import Activation, Cnn, Mlp, Regression, linear, sof
 from dptune.training.optimizers import Adam, AdamBC, Constant, Cosine, Decay, Momentum, Sgd
 from dptune.training.trained_model import TrainedModel
 from dptune.training.trained_regression import TrainedRegression
+from dptune.training.whitening import Whitening
 
 __all__ = [
     "Activation",
@@ -43,6 +44,7 @@ __all__ = [
     "TrainedModel",
     "TrainedRegression",
     "Trainer",
+    "Whitening",
     "descend",
     "engine_for",
     "fit_many",

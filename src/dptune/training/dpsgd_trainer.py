@@ -22,7 +22,7 @@ from dptune import _validate
 from dptune._global_state import plain_torch
 from dptune._typing import Floats, Indices
 from dptune.accounting import Cost, DpSgd, Gaussian, parallel
-from dptune.data import Dataset
+from dptune.data import Dataset, flat_rows
 from dptune.errors import InvalidInput
 from dptune.judging import correct, is_module
 from dptune.randomness import Randomness, Rng, as_randomness
@@ -33,10 +33,12 @@ from dptune.training.dpsgd import Engine, ReleasesModules, Settings, descend
 from dptune.training.engines import engine_for
 from dptune.training.features import check_features
 from dptune.training.holdout import Holdout
+from dptune.training.lens import Lens
 from dptune.training.models import Cnn, Mlp, Regression
 from dptune.training.noise import generator_of
 from dptune.training.trained_model import parameters_of
 from dptune.training.trained_regression import trained as as_model
+from dptune.training.whitening import Whitening, through
 from dptune.units import UnitDataset
 
 __all__ = ["DpSgdTrainer"]
@@ -53,6 +55,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "validation": (Dataset, UnitDataset, type(None)),
     "holdout": (Holdout, type(None)),
     "engine": (str,),
+    "whitening": (Whitening, type(None)),
 }
 
 
@@ -75,6 +78,8 @@ class DpSgdTrainer:
         prepared: The name of the public features that the records were given before; a released built-in model carries
             it and takes rows as they were.
         threads: How many threads share a batch where the "network" engine computes; the model does not depend on it.
+        whitening: Whether noised second moments of the records are taken first, to bring down directions in which all
+            of them stand out; for softmax regressions and MLPs (docs/training.md). It is part of the cost.
 
     Raises:
         InvalidInput: If both ``validation`` and ``holdout`` are given, or ``model`` is a module itself.
@@ -104,6 +109,7 @@ class DpSgdTrainer:
     score: Score | None = None
     prepared: str = "none"
     threads: int = 1
+    whitening: Whitening | None = None
 
     def __post_init__(self) -> None:
         check_features(self.prepared)
@@ -127,6 +133,8 @@ class DpSgdTrainer:
                 f"makes a torch module; got {type(self.model).__name__}. For a module write model=lambda params: ..., "
                 "so that every run begins with one of its own."
             )
+        if self.whitening is not None and not isinstance(self.model, Mlp):
+            raise InvalidInput("'whitening' is for softmax and linear regressions and MLPs; leave it out for networks.")
 
     @property
     def noise_generator(self) -> str:
@@ -163,7 +171,8 @@ class DpSgdTrainer:
     def declared_training(self) -> str:
         """How a run trains where its parameters say nothing else: for statements."""
         one = self.settings
-        return f"DP-SGD; {one.rule.describe(one.clip_norm)}; optimiser {one.optimizer!r}; schedule {one.schedule!r}"
+        said = f"DP-SGD; {one.rule.describe(one.clip_norm)}; optimiser {one.optimizer!r}; schedule {one.schedule!r}"
+        return said if self.whitening is None else f"{said}; {self.whitening.describe()}"
 
     @property
     def transfer_rule(self) -> Literal["sgd", "none"]:
@@ -185,11 +194,13 @@ class DpSgdTrainer:
         settings = self.resolve(params)
         if settings.noise_multiplier == 0.0:
             raise InvalidInput("Training without noise has no finite cost. Set 'noise_multiplier' above zero.")
-        base = DpSgd(
+        base: Cost = DpSgd(
             sampling_rate=settings.sampling_rate,
             noise_multiplier=settings.noise_multiplier,
             steps=settings.steps,
         )
+        if self.whitening is not None:
+            base = self.whitening.cost(settings)
         if self.holdout is None:
             return base
         return parallel(base, Gaussian(self.holdout.noise_multiplier))
@@ -225,6 +236,8 @@ class DpSgdTrainer:
                 "Declare the same range for both (None: classes)."
             )
         blank = data.blank() if isinstance(data, UnitDataset) else _blank(data)
+        if self.whitening is not None:
+            self.whitening.lens(blank, settings, Randomness.fresh())
         descend(engine, blank, [dataclasses.replace(settings, steps=1, sampling_rate=1.0)], [Randomness.fresh()])
         check_score(self.declared_score, data)
 
@@ -308,7 +321,8 @@ class DpSgdTrainer:
 
     @property
     def _stackable(self) -> bool:
-        return isinstance(self.model, Mlp) and self.engine in {"auto", "numpy"}
+        """Whitened records are others for every candidate."""
+        return isinstance(self.model, Mlp) and self.engine in {"auto", "numpy"} and self.whitening is None
 
     def _groups(self, settings: Sequence[Settings]) -> list[list[int]]:
         stackable = self._stackable
@@ -333,15 +347,19 @@ class DpSgdTrainer:
     ) -> list[Fitted[Any]]:
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params[0], keys[0])
         engine = self._engine(model, settings, data)
-        if self.holdout is None:
-            trained = descend(engine, data, settings, keys, starts)
-            held: list[Indices | None] = [None] * len(keys)
-        else:  # every candidate tosses its own coins
+        held: list[Indices | None] = [None] * len(keys)
+        parts: list[Indices] | None = None
+        if self.holdout is not None:  # every candidate tosses its own coins
             places = [self.holdout.places(len(data), key) for key in keys]
-            trained = descend(engine, data, settings, keys, starts, [kept for kept, _ in places])
-            held = [rest for _, rest in places]
+            parts, held = [kept for kept, _ in places], [rest for _, rest in places]
+        seen, lens = data, None
+        if self.whitening is not None:
+            ((one,), (key,)), (part,) = (settings, keys), parts or (None,)  # a group of one
+            lens = self.whitening.lens(data, one, key, part)
+            seen = through(data, lens)
+        trained = descend(engine, seen, settings, keys, starts, parts)
         return [
-            Fitted(self._wrap(engine, flat, data), self._score(engine, flat, data, rest, key))
+            Fitted(self._wrap(engine, flat, data, lens), self._score(engine, flat, lens, data, rest, key))
             for flat, rest, key in zip(trained, held, keys, strict=True)
         ]
 
@@ -358,10 +376,10 @@ class DpSgdTrainer:
             numbers=range_of(data) is not None,
         )
 
-    def _wrap(self, engine: Engine, flat: Floats, data: object) -> Any:
+    def _wrap(self, engine: Engine, flat: Floats, data: object, lens: Lens | None) -> Any:
         """What is released; of modules that predict numbers, one that gives them in the declared range."""
         if isinstance(self.model, Mlp | Cnn):
-            return as_model(self.model, flat, self.engine, self.prepared)
+            return as_model(self.model, flat, self.engine, self.prepared, lens)
         assert isinstance(engine, ReleasesModules)  # no other engine takes modules
         module, ends = engine.release(flat), range_of(data)
         if ends is None:
@@ -371,11 +389,17 @@ class DpSgdTrainer:
         return in_range(module, ends)
 
     def _score(
-        self, engine: Engine, flat: Floats, data: Dataset | UnitDataset, held: Indices | None, key: Randomness
+        self,
+        engine: Engine,
+        flat: Floats,
+        lens: Lens | None,
+        data: Dataset | UnitDataset,
+        held: Indices | None,
+        key: Randomness,
     ) -> float:
         if held is not None and self.holdout is not None:  # private records: none may decide another's verdict
             drawn, number = self.holdout.groups(len(data), key)
-            model, score = self._wrap(engine, flat, data), self.declared_score
+            model, score = self._wrap(engine, flat, data, lens), self.declared_score
             count = correct(model, data.take(held), score, groups=drawn[held], number=number)
             return self.holdout.score(int(count), key)
         if self.validation is None:
@@ -383,10 +407,12 @@ class DpSgdTrainer:
         records, score = self.validation, self.declared_score or natural_score(self.validation)
         if not isinstance(score, Accuracy):
             denominator = 2.0 if isinstance(score, Auc) else score.denominator(len(records))
-            return float(correct(self._wrap(engine, flat, data), records, score) / Fraction(denominator))
+            return float(correct(self._wrap(engine, flat, data, lens), records, score) / Fraction(denominator))
+        if not len(records):
+            return 0.0
         with np.errstate(all="ignore"):
-            right = int(np.sum(np.argmax(engine.logits(flat, records.x), axis=1) == records.y)) if len(records) else 0
-        return right / max(1, len(records))
+            outputs = engine.logits(flat, records.x if lens is None else lens(flat_rows(records.x)))
+        return int(np.sum(np.argmax(outputs, axis=1) == records.y)) / len(records)
 
 
 def _blank(data: Dataset) -> Dataset:

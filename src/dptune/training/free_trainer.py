@@ -81,7 +81,8 @@ class FreeTrainer:
             raise InvalidInput("The hyperparameter-free optimiser trains softmax regressions only.")
         if self.base.holdout is not None or self.base.settings.secure:
             raise InvalidInput("The hyperparameter-free optimiser has neither a holdout nor secure noise.")
-
+        if self.base.whitening is not None:
+            raise InvalidInput("The hyperparameter-free optimiser does not whiten records: leave 'whitening' out.")
         if is_encoder(self.base.prepared):
             raise InvalidInput(
                 "The hyperparameter-free optimiser takes no public encoder: put its outputs into the data."

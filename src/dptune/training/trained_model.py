@@ -17,6 +17,7 @@ from dptune.judging import is_module
 from dptune.training.encoders import encoder_of, is_encoder
 from dptune.training.engines import engine_for
 from dptune.training.features import check_features, named_features
+from dptune.training.lens import Lens
 from dptune.training.models import Cnn, Mlp
 
 __all__ = ["Trained", "TrainedModel", "parameters_of", "probabilities"]
@@ -33,12 +34,14 @@ class Trained(Generic[Description]):
         parameters: One flat vector, in the order of the engine.
         engine: Which engine computes predictions; "auto" chooses.
         prepared: The name of the public features that rows become before the model sees them.
+        lens: What rows are looked at through after that, where the training was whitened; released with the model.
     """
 
     description: Description
     parameters: Floats
     engine: str = "auto"
     prepared: str = "none"
+    lens: Lens | None = None
 
     def check(self) -> None:
         """Refuse parameters that do not belong to the description, and features that do not exist.
@@ -52,11 +55,14 @@ class Trained(Generic[Description]):
             raise InvalidInput("The parameters of a model must be an array of floating point numbers.")
         if values.shape != (wanted,):
             raise InvalidInput(f"{self.description} has {wanted} parameters; got an array of shape {values.shape}.")
+        if self.lens is not None and self.lens.features != self.description.features:
+            raise InvalidInput("The lens of a model must take as many features as the model has.")
 
     def logits(self, x: Floats) -> Floats:
         """Outputs on the rows of ``x``."""
         with np.errstate(all="ignore"):  # a diverged model predicts badly but predicts
-            return engine_for(self.description, engine=self.engine).logits(self.parameters, x)
+            rows = x if self.lens is None else self.lens(x)
+            return engine_for(self.description, engine=self.engine).logits(self.parameters, rows)
 
     def _rows(self, x: Any) -> Floats:
         given, features = np.asarray(x), self.description.features
@@ -87,6 +93,7 @@ class TrainedModel(Trained[Mlp | Cnn]):
         engine: Which engine computes predictions; "auto" chooses.
         prepared: The name of the public features that rows become before the model sees them. Rows that have the
             width of the features already are taken as they are.
+        lens: What rows are looked at through after that, where the training was whitened.
 
     Example:
         >>> import numpy as np

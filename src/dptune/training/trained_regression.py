@@ -9,6 +9,7 @@ import numpy as np
 
 from dptune._typing import Array, Floats
 from dptune.regression import unscaled
+from dptune.training.lens import Lens
 from dptune.training.models import Cnn, Mlp, Regression
 from dptune.training.trained_model import Trained, TrainedModel
 
@@ -65,7 +66,7 @@ class TrainedRegression(Trained[Regression]):
 
 
 def trained(
-    model: Mlp | Cnn, parameters: Floats, engine: str = "auto", prepared: str = "none"
+    model: Mlp | Cnn, parameters: Floats, engine: str = "auto", prepared: str = "none", lens: Lens | None = None
 ) -> TrainedModel | TrainedRegression:
     """A built-in model with its parameters, of the class that predicts what it is about.
 
@@ -74,6 +75,7 @@ def trained(
         parameters: One flat vector, in the order of the engine.
         engine: Which engine computes predictions.
         prepared: The name of the public features that rows become before the model sees them.
+        lens: What rows are looked at through after that.
 
     Returns:
         A regression for :class:`~dptune.training.models.Regression`, else a classifier.
@@ -84,8 +86,8 @@ def trained(
         TrainedRegression(linear regression: 1 feature, target in [0, 10], 2 parameters)
     """
     if isinstance(model, Regression):
-        return TrainedRegression(model, parameters, engine, prepared)
-    return TrainedModel(model, parameters, engine, prepared)
+        return TrainedRegression(model, parameters, engine, prepared, lens)
+    return TrainedModel(model, parameters, engine, prepared, lens)
 
 
 def coefficient_of_determination(found: Any, targets: Any) -> float:

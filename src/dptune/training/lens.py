@@ -1,0 +1,80 @@
+"""A lens: directions in which records stand out are brought down, then every record is scaled to length one.
+
+It is a matrix of a few directions, computed from noised sums (:mod:`dptune.training.whitening`), and part of the model:
+records go through it before the model sees them, in training and afterwards. What becomes of a record depends on that
+record and the lens alone, to the last bit: numpy and BLAS are given one record at a time, or the engine's own product,
+whose rows do not depend on each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dptune._typing import Floats
+from dptune.errors import InvalidInput
+from dptune.training.engines import engine_for
+from dptune.training.models import Mlp
+
+__all__ = ["Lens"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Lens:
+    """Takes a part of each of some directions away, and scales what is left to length one.
+
+    Args:
+        directions: One column for each direction: orthogonal, of length one.
+        taken: Which part of each is taken away, from 0 to 1.
+
+    Raises:
+        InvalidInput: The arrays do not belong together, or hold something else than numbers in single precision.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.training.lens import Lens
+        >>> lens = Lens(np.array([[1.0], [0.0]], np.float32), np.array([0.75], np.float32))
+        >>> lens(np.array([[4.0, 1.0]], np.float32)).round(3)
+        array([[0.707, 0.707]], dtype=float32)
+    """
+
+    directions: Floats
+    taken: Floats
+
+    def __post_init__(self) -> None:
+        arrays = (self.directions, self.taken)
+        if any(not isinstance(one, np.ndarray) or one.dtype != np.float32 for one in arrays):
+            raise InvalidInput("A lens is made of arrays in single precision.")
+        if self.directions.ndim != 2 or self.taken.shape != self.directions.shape[1:]:
+            raise InvalidInput("A lens takes a part of each of its directions: one number for each column.")
+
+    @property
+    def features(self) -> int:
+        """How many features a record has, before and after."""
+        return int(self.directions.shape[0])
+
+    def __call__(self, x: Floats) -> Floats:
+        """The rows of ``x`` as a model sees them; a row that is not finite, or is zero, becomes zero."""
+        rows = np.array(x, np.float32, order="C")
+        if rows.ndim != 2 or rows.shape[1] != self.features:
+            raise InvalidInput(f"The lens takes rows of {self.features} features; got {rows.shape}.")
+        with np.errstate(all="ignore"):  # about no record more than about another
+            if self.taken.size:
+                along = _product(self.directions, rows)
+                rows -= _product(np.ascontiguousarray((self.directions * self.taken).T), along)
+            own = np.empty(self.features, np.float32)
+            for row in rows:
+                own[:] = row  # always at the same place in memory: its alignment may decide the last bit
+                length = np.sqrt(np.dot(own, own))
+                row[:] = own / length if 0.0 < length < np.inf else 0.0
+        return rows
+
+
+def _product(matrix: Floats, rows: Floats) -> Floats:
+    """Rows times a matrix; the bits of each row are a function of that row alone."""
+    features, columns = matrix.shape
+    layer = np.zeros((features + 1, max(2, columns)), np.float32)  # the last row is a bias, and a model has two outputs
+    layer[:-1, :columns] = matrix
+    engine = engine_for(Mlp(features, max(2, columns)))
+    return np.ascontiguousarray(engine.logits(layer.reshape(-1), rows)[:, :columns])
