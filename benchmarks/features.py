@@ -29,7 +29,7 @@ def main() -> None:
     print(f"{platform.machine()}, load {os.getloadavg()[0]:.1f}: {options.images} images, least of {options.rounds}")
     for label, (count, shape) in SETS.items():
         images = np.random.default_rng(0).random((options.images, int(np.prod(shape))), np.float32)
-        for kind in ("oriented-gradients", "scattering", "mirrored-scattering"):
+        for kind in ("oriented-gradients", "gradients-and-brightness", "scattering", "mirrored-scattering"):
             took = []
             for _ in range(options.rounds):
                 start = time.process_time()

@@ -13,7 +13,7 @@ import pytest
 
 from dptune.training import _tabular, _text, oriented_gradients
 from dptune.training.benchmark_data import mnist
-from dptune.training.features import centred_gradients
+from dptune.training.features import centred_gradients, gradients_and_brightness
 
 SIZES = [1, 2, 7, 61, 300]
 
@@ -32,17 +32,27 @@ def test_oriented_gradients(side: int, layout: Callable[[np.ndarray], np.ndarray
         assert oriented_gradients(layout(x[order]), side=side).tobytes() == alone[order].tobytes()
 
 
+@pytest.mark.parametrize("make", [centred_gradients, gradients_and_brightness])
 @pytest.mark.parametrize("width", [64, 784, 3 * 64])
-def test_centred_gradients(width: int) -> None:
+def test_features_of_images(width: int, make: Callable[[np.ndarray], np.ndarray]) -> None:
     rng = np.random.default_rng(0)
     x = (rng.random((300, width)) * (rng.random((300, width)) < 0.4)).astype(np.float32)
     x[5], x[9] = 3e38, np.nan
-    alone = np.concatenate([centred_gradients(row[None]) for row in x])
+    alone = np.concatenate([make(row[None]) for row in x])
     for size in SIZES:
         order = rng.permutation(300)[:size]
-        assert centred_gradients(x[order]).tobytes() == alone[order].tobytes()
+        assert make(x[order]).tobytes() == alone[order].tobytes()
     assert np.allclose(np.linalg.norm(np.delete(alone, [5, 9], 0), axis=1), 1, atol=1e-5)
     assert np.allclose(np.delete(alone, [5, 9], 0).sum(axis=1), 0, atol=1e-4)
+
+
+def test_brightness_is_a_small_picture_beside_the_gradients() -> None:
+    x = np.random.default_rng(1).random((3, 784)).astype(np.float32)
+    found, gradients = gradients_and_brightness(x), centred_gradients(x)
+    picture = x.reshape(3, 14, 2, 14, 2).mean(axis=(2, 4)).reshape(3, 196)
+    picture -= picture.mean(axis=1, keepdims=True)
+    picture /= 2 * np.linalg.norm(picture, axis=1, keepdims=True)
+    assert np.allclose(found, np.concatenate([gradients, picture], axis=1) / np.sqrt(1.25), atol=1e-6)
 
 
 NAMES = "\n".join(

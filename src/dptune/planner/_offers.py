@@ -44,44 +44,58 @@ def seen(offer: Offer) -> float:
 def explain(
     chosen: Offer, offers: Sequence[Offer], reasons: list[str], trainer: DeclaresCost, space: Domain, budget: Budget
 ) -> str:
-    plan, law = chosen.plan, chosen.plan.law
-    noise = plan.noise_multiplier
-    said = f"Chosen: {chosen.name}. The total, tuning included, is epsilon {plan.price():.4g} at delta {budget.delta:g}"
-    parts = [f"{said}, with noise {noise:.4g} in every run." if noise is not None else f"{said}."]
+    """Three sentences with the figures that decided: the price, what is lost by what, where scores come from."""
+    said = [_price(chosen, offers, trainer, space, budget), *_loss(chosen, trainer, space, budget)]
+    return " ".join([*said, *_scores(chosen.plan), *reasons])
+
+
+def _price(chosen: Offer, offers: Sequence[Offer], trainer: DeclaresCost, space: Domain, budget: Budget) -> str:
+    noise = chosen.plan.noise_multiplier
+    total = f"epsilon {chosen.plan.price():.4g} at delta {budget.delta:g}"
+    said = f"Chosen: {chosen.name}; the total, tuning included, is {total}"
+    if noise is None:
+        return f"{said}."
     others = [
         f"{other.name} needs {other.plan.noise_multiplier:.4g}"
         for other in offers
         if other is not chosen and other.plan.noise_multiplier
     ]
-    if others and noise is not None:
-        parts.append(f"At the same budget {'; '.join(others)}.")
-    single = untuned(trainer, space, budget) if noise is not None else None
+    single = untuned(trainer, space, budget)
     if single is not None:
-        parts.append(f"A single untuned run could use {single:.4g}.")
+        others.append(f"a single untuned run could use {single:.4g}")
+    beside = f" ({'; '.join(others)})" if others else ""
+    return f"{said}, with noise {noise:.4g} in every run{beside}."
+
+
+def _loss(chosen: Offer, trainer: DeclaresCost, space: Domain, budget: Budget) -> list[str]:
+    noise, law = chosen.plan.noise_multiplier, chosen.plan.law
+    single = untuned(trainer, space, budget) if noise is not None else None
+    parts = []
     if law is not None:
         parts.append(
-            f"About {law.expected:g} configurations are tried in expectation; one of the best 5 % is among them with "
-            f"probability {law.hit_probability(TOP):.2f}."
+            f"about {law.expected:g} configurations are tried, one of the best 5 % among them with probability "
+            f"{law.hit_probability(TOP):.2f}"
         )
     if noise is not None and single is not None:
         lost = replace(chosen.forecast, data=data_loss(noise / seen(chosen) / single))
         parts.append(
-            f"By the public model of docs/accuracy.md this loses about {max(lost.total, 0.0):.4f} of accuracy against "
-            f"the best configuration trained once on everything: {lost.choice:.4f} because not all are tried, "
-            f"{lost.score:.4f} because scores are noisy, {lost.data:.4f} because of noise and records left out."
+            f"by the public model of docs/accuracy.md this loses about {max(lost.total, 0.0):.4f} of accuracy against "
+            f"the best configuration trained once on everything ({lost.choice:.4f} because not all are tried, "
+            f"{lost.score:.4f} because scores are noisy, {lost.data:.4f} because of noise and records left out)"
         )
+    said = "; ".join(parts)
+    return [f"{said[0].upper()}{said[1:]}."] if said else []
+
+
+def _scores(plan: Plan) -> list[str]:
     held = plan.validation
-    if held is not None and held.noise is not None:
-        parts.append(
-            f"No public validation records were given, so a share of {held.fraction:g} of the tuning records "
-            f"is held back for scores, which are noised by {held.noise / held.denominator:.2g}. This costs no "
-            "further epsilon: a record is either trained on or scored on."
-        )
-    parts.append(
-        "Adaptive sampling was not chosen: more independent runs find good configurations as often and usually cost "
-        "less privacy; it can save compute."
-    )
-    return " ".join([*parts, *reasons])
+    if held is None or held.noise is None:
+        return []
+    return [
+        f"No public validation records were given, so a share of {held.fraction:g} of the tuning records is held back "
+        f"for scores, noised by {held.noise / held.denominator:.2g}, which costs no further epsilon: a record is "
+        "either trained on or scored on."
+    ]
 
 
 def untuned(trainer: DeclaresCost, space: Domain, budget: Budget) -> float | None:

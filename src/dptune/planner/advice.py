@@ -44,7 +44,7 @@ class Advice:
         >>> settings = Settings(0.1, 1.0, steps=50, clip_norm=1.0, learning_rate=1.0, batch_size=60)
         >>> trainer = DpSgdTrainer(softmax(4, 2), settings)
         >>> advice = choose(trainer, Space(learning_rate=Float(0.1, 10, log=True)), Budget(2, 1e-5), records=600)
-        >>> advice.explanation.split(".")[0]
+        >>> advice.explanation.split(";")[0]
         'Chosen: random stopping with geometric(10) runs on all records'
     """
 

@@ -50,10 +50,10 @@ class Kind:
         >>> from dptune.planner.kinds import kind_named
         >>> image = kind_named("image")
         >>> image.features
-        'oriented-gradients'
-        >>> image.trainer(441, 10, 60000, epsilon=1).settings.steps
+        'gradients-and-brightness'
+        >>> image.trainer(637, 10, 60000, epsilon=1).settings.steps
         400
-        >>> image.space(441, 60000, epsilon=1).names
+        >>> image.space(637, 60000, epsilon=1).names
         ('learning_rate',)
     """
 
@@ -185,7 +185,7 @@ def check_trainer_free(trainer: object | None) -> None:
 
 
 KINDS = {
-    "image": Kind("image", "oriented-gradients", whitened=True),
+    "image": Kind("image", "gradients-and-brightness", whitened=True),
     "photo": Kind("photo", "mirrored-scattering", _PHOTO_WORK),  # left and right mean the same
     "text": Kind("text", "none"),  # hashed words have unit length already
     "table": Kind("table", "none"),

@@ -20,10 +20,19 @@ from dptune.errors import InvalidInput
 from dptune.training.encoders import encoder_of, is_encoder
 from dptune.training.scattering import mirrored_scattering, scattering
 
-__all__ = ["FEATURES", "centred_gradients", "check_features", "named_features", "oriented_gradients"]
+__all__ = [
+    "FEATURES",
+    "centred_gradients",
+    "check_features",
+    "gradients_and_brightness",
+    "named_features",
+    "oriented_gradients",
+]
 
 _COLOURS = 3
 _CELLS = 8  # about so many along an edge of an image
+_PICTURE = 14  # about so many squares along an edge of the small picture
+_BRIGHTNESS = np.float32(0.5)  # its length beside that of the gradients
 
 
 def oriented_gradients(x: Floats, *, side: int = 28, cell: int = 4, bins: int = 9) -> Floats:
@@ -129,6 +138,43 @@ def centred_gradients(x: Floats) -> Floats:
     return features
 
 
+def gradients_and_brightness(x: Floats) -> Floats:
+    """Centred oriented gradients, and beside them a small picture of the image: where it is bright.
+
+    The picture is the mean of small squares (2 x 2 pixels where an edge has 28), for each colour; it is centred and
+    scaled to half the length of the gradients, record by record.
+
+    Args:
+        x: Images as flat rows.
+
+    Returns:
+        One row of features of length one for each image, in single precision.
+
+    Raises:
+        InvalidInput: If the rows are not square images.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.training.features import gradients_and_brightness
+        >>> gradients_and_brightness(np.eye(2, 784, dtype=np.float32)).shape
+        (2, 637)
+    """
+    side, colours = _image(x)
+    gradients = centred_gradients(x)
+    square = next(size for size in range(max(1, round(side / _PICTURE)), side + 1) if side % size == 0)
+    cells = side // square
+    features = np.zeros((len(x), gradients.shape[1] + colours * cells * cells), np.float32)
+    with np.errstate(all="ignore"):
+        for place, row in enumerate(x):  # one at a time, as above
+            pixels = row.astype(np.float32, order="C").reshape(colours, cells, square, cells, square)
+            picture = pixels.mean(axis=(2, 4)).reshape(-1)
+            picture -= picture.mean()
+            picture *= _BRIGHTNESS / np.maximum(np.linalg.norm(picture), np.float32(1e-6))
+            both = np.concatenate([gradients[place], picture])
+            features[place] = both / np.maximum(np.linalg.norm(both), np.float32(1e-6))
+    return features
+
+
 def _image(x: Floats) -> tuple[int, int]:
     """Side and colours of the images that rows hold."""
     width = x.shape[1] if x.ndim == 2 else 0
@@ -145,6 +191,7 @@ def _image(x: Floats) -> tuple[int, int]:
 FEATURES: dict[str, Callable[[Floats], Floats]] = {
     "none": lambda x: x,
     "oriented-gradients": centred_gradients,
+    "gradients-and-brightness": gradients_and_brightness,
     "scattering": lambda x: scattering(x, *_image(x)),
     "mirrored-scattering": lambda x: mirrored_scattering(x, *_image(x)),
 }
@@ -173,8 +220,8 @@ def named_features(name: object) -> Callable[[Floats], Floats]:
     """The public features of a name: a function of rows that treats every record on its own.
 
     Args:
-        name: "none", "oriented-gradients", "scattering", "mirrored-scattering", or the key of a public encoder
-            (:mod:`dptune.training.encoders`) that this process has imported.
+        name: "none", "oriented-gradients", "gradients-and-brightness", "scattering", "mirrored-scattering", or the key
+            of a public encoder (:mod:`dptune.training.encoders`) that this process has imported.
 
     Returns:
         The function.
