@@ -288,6 +288,7 @@ BENCHMARKS: dict[str, str] = {
     "training_accuracy.py table": "--seeds 1 --data adult --only softmax",
     "training_accuracy.py tune": "--steps 5",
     "units.py": "--units 200",
+    "whitening.py": "--sets digits --repeats 1",
 }
 _WITH_DATA = ("accuracy", "executors", "tables.py adult", "training")  # as their names begin
 
