@@ -41,7 +41,7 @@ typedef struct {
     /* Convolutions whose derivatives are mostly zero (after pooling): gradient and sums with outputs as rows of `long_`
      * values, and whether this record's gradient is there. */
     long long_;
-    int few, any_few;           /* of this record; of any in this sum */
+    int sparse, few, any_few;   /* whether they may be; of this record; of any in this sum */
     float *g_few, *s_few;
     double *e_few;
     int32_t *at;                /* which value of a window was the largest */
@@ -150,7 +150,11 @@ static int read_net(Net *n, const Py_buffer *fields, const Py_buffer *constants,
     n->classes = n->layer[n->layers - 1].out;
     n->group = n->first ? GROUP : MLP_GROUP; /* many records share what is read of dense layers, few share the caches */
     while (n->group > 1 && held * n->group > 1.2e7) n->group /= 2;
-    for (int k = 0; k < n->layers; k++) n->layer[k].alone = n->layer[k].rows && per_record(n->layer + k) && k > n->first;
+    for (int k = 0; k < n->layers; k++) {
+        Layer *l = n->layer + k;
+        l->alone = l->rows && per_record(l) && k > n->first;
+        l->sparse = !l->alone && k + 1 < n->layers && l[1].kind != NORM; /* derivatives by a norm's inputs are no zeros */
+    }
     return weights && n->dimension < MOST_VALUES;
 }
 
@@ -182,7 +186,7 @@ static size_t lay_out_net(Net *n, int exact, char *room) {
             size_t block = (size_t)(PATCHES / l->patch + FEW_PLACES);
             if ((size_t)l->places < block) block = (size_t)l->places;
             l->t = l->below ? take(room, &used, (size_t)(l->oc * l->kh * l->seg), 4) : NULL;
-            if (!l->alone) {
+            if (l->sparse) {
                 const size_t turned = (size_t)(l->oc * l->long_);
                 l->g_few = take(room, &used, turned, 4);
                 l->s_few = exact ? NULL : take(room, &used, turned, 4);

@@ -91,16 +91,6 @@ PART void NAME(untile_weights)(const float *u, float *g, long size) {
     }
 }
 
-/* The image with a margin that makes tiles whole; itself where there is none. */
-INLINE const float *NAME(whole_tiles)(const Layer *l, const float *x, float *room) {
-    if (l->tall == l->ih && l->broad == l->iw) return x;
-    const long row = l->iw * l->ic, wide = l->broad * l->ic;
-    memset(room, 0, (size_t)(l->tall * wide) * sizeof(float));
-    for (long i = 0; i < l->ih; i++)
-        memcpy(room + (i + l->ph) * wide + l->pw * l->ic, x + i * row, (size_t)row * sizeof(float));
-    return room;
-}
-
 /* Inputs of tiles first..end, sixteen tables `apart` with a row for each tile. */
 PART void NAME(read_inputs)(const Layer *l, const float *x, float *v, long apart, long first, long end) {
     const long c = l->ic, wide = l->broad * c;
@@ -182,14 +172,13 @@ INLINE long NAME(tiles_at_once)(const Layer *l) {
 
 PART void NAME(tiles_forward)(Net *n, const Layer *l, const float *x, float *y) {
     const long block = NAME(tiles_at_once)(l), in = block * l->ic + 16, out = block * l->oc + 16, size = l->ic * l->oc;
-    x = NAME(whole_tiles)(l, x, n->edged);
+    x = NAME(with_margin)(l, x, n->edged, l->tall, l->broad);
     for (long first = 0; first < l->tiles; first += block) {
         const long end = first + block < l->tiles ? first + block : l->tiles, count = end - first;
         NAME(read_inputs)(l, x, n->tile_x, in, first, end);
-        for (int k = 0; k < 16; k++) {
-            memset(n->tile_y + k * out, 0, (size_t)(count * l->oc) * sizeof(float));
-            multiply(n->tile_x + k * in, l->ic, 1, l->u + k * size, l->oc, n->tile_y + k * out, l->oc, count, l->oc, l->ic);
-        }
+        for (int k = 0; k < 16; k++)
+            multiply_fresh(n->tile_x + k * in, l->ic, 1, l->u + k * size, l->oc, n->tile_y + k * out, l->oc, count,
+                           l->oc, l->ic);
         NAME(write_outputs)(l, y, n->tile_y, out, first, end);
     }
 }
@@ -200,8 +189,7 @@ PART void NAME(tiles_backward)(Net *n, const Layer *l, const float *x, const flo
     const long area = l->tall * l->broad * l->ic;
     float *into = l->tall == l->ih && l->broad == l->iw ? dx : n->edged + area + SLACK;
     float *bias = l->bias ? g + l->depth * l->wide : NULL;
-    x = NAME(whole_tiles)(l, x, n->edged);
-    memset(n->tile_g, 0, (size_t)(16 * size) * sizeof(float));
+    x = NAME(with_margin)(l, x, n->edged, l->tall, l->broad);
     if (bias) memset(bias, 0, (size_t)l->wide * sizeof(float));
     if (dx) memset(into, 0, (size_t)area * sizeof(float));
     for (long first = 0; first < l->tiles; first += block) {
@@ -210,10 +198,10 @@ PART void NAME(tiles_backward)(Net *n, const Layer *l, const float *x, const flo
         NAME(read_outputs)(l, d, n->tile_y, out, first, end, bias);
         for (int k = 0; k < 16; k++) {
             float *v = n->tile_x + k * in, *m = n->tile_y + k * out;
-            multiply(v, 1, l->ic, m, l->oc, n->tile_g + k * size, l->oc, l->ic, l->oc, count);
-            if (!dx) continue;
-            memset(v, 0, (size_t)(count * l->ic) * sizeof(float)); /* nobody needs it any more */
-            multiply(m, l->oc, 1, l->ut + k * size, l->ic, v, l->ic, count, l->ic, l->oc);
+            if (first) multiply(v, 1, l->ic, m, l->oc, n->tile_g + k * size, l->oc, l->ic, l->oc, count);
+            else multiply_fresh(v, 1, l->ic, m, l->oc, n->tile_g + k * size, l->oc, l->ic, l->oc, count);
+            if (dx) /* nobody needs the inputs any more */
+                multiply_fresh(m, l->oc, 1, l->ut + k * size, l->ic, v, l->ic, count, l->ic, l->oc);
         }
         if (dx) NAME(write_inputs)(l, into, n->tile_x, in, first, end);
     }
