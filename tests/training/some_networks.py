@@ -113,7 +113,29 @@ def bare_net() -> nn.Sequential:
     )
 
 
-MAKERS = [image_net, flat_net, pooled_net, tiled_net, bare_net]
+def normed_net() -> nn.Sequential:
+    """Norms that are computed together with the pooling behind them: with weights and without, falling ones too."""
+    torch.manual_seed(8)
+    module = nn.Sequential(
+        nn.Unflatten(1, (2, 12, 8)),
+        nn.Conv2d(2, 32, 3, padding=1),
+        nn.GroupNorm(4, 32),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 16, 3, padding=1),
+        nn.GroupNorm(1, 16, affine=False),
+        nn.MaxPool2d(2),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(96, CLASSES),
+    )
+    with torch.no_grad():
+        module[2].weight.add_(torch.randn(32))  # of both signs
+        module[2].bias.add_(torch.randn(32))
+    return module
+
+
+MAKERS = [image_net, flat_net, pooled_net, tiled_net, bare_net, normed_net]
 
 
 @functools.cache

@@ -33,6 +33,7 @@ typedef struct {
      * the input that makes them whole, and the weights that they need. */
     long tiles, tw, some, tall, broad;
     float *u, *ut;
+    int pooled;                 /* a norm that is computed together with the pooling behind it (_kernel_net_pooled.h) */
     int alone;                  /* one gradient is kept for each record of a group, not one in all */
     int below;                  /* a layer before this one has weights */
     float *x, *y, *d;           /* inputs, outputs, derivatives by outputs (where they are kept for the group) */
@@ -83,6 +84,14 @@ static void plan_tiles(Layer *l) {
     if (16 * high * wide + 40 > l->places * 36 / 5) return;
     l->tiles = high * wide, l->tw = wide, l->tall = 2 * high + 2, l->broad = 2 * wide + 2;
     l->some = TILE_VALUES / (l->ic + l->oc) + 12;
+}
+
+/* Whether a norm goes to pooling that may be computed with it. Groups of few values have a way back of their own. */
+static int goes_to_windows(const Layer *l) {
+    const Layer *next = l + 1;
+    if (l->kind != NORM || next->kind != MAX_POOL || l->each || l->ic % 16 || l->ih % 2 || l->iw % 2) return 0;
+    if (l->ic / l->groups * l->ih * l->iw <= FEW_VALUES || next->ic != l->ic || next->ih != l->ih) return 0;
+    return next->kh == 2 && next->kw == 2 && next->sh == 2 && next->sw == 2 && !next->ph && !next->pw;
 }
 
 /* Whether numbers of a layer are possible; sizes are computed on the way. */
@@ -153,6 +162,7 @@ static int read_net(Net *n, const Py_buffer *fields, const Py_buffer *constants,
     for (int k = 0; k < n->layers; k++) {
         Layer *l = n->layer + k;
         l->alone = l->rows && per_record(l) && k > n->first;
+        l->pooled = k + 1 < n->layers && goes_to_windows(l);
         l->sparse = !l->alone && k + 1 < n->layers && l[1].kind != NORM; /* derivatives by a norm's inputs are no zeros */
     }
     return weights && n->dimension < MOST_VALUES;
@@ -171,7 +181,7 @@ static size_t lay_out_net(Net *n, int exact, char *room) {
         /* A norm's inputs stay as they are, and so do outputs that an activation needs on the way back. */
         l->x = last;
         l->y = in_place && !(l->kind == MASK && before && before->kind == ACTIVATION)
-                   ? last : take(room, &used, group * (size_t)l->outof, 4);
+                   ? last : take(room, &used, group * (size_t)(l->pooled ? l[1].outof : l->outof), 4);
         last = l->y;
         if (l->rows) {
             l->w = take(room, &used, table, 4);

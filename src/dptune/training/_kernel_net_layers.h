@@ -339,3 +339,5 @@ PART void NAME(activation)(const Layer *l, const float *x, float *y, float *d) {
 #undef EACH
 
 #include "_kernel_net_norms.h"
+
+#include "_kernel_net_pooled.h"

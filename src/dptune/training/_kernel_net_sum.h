@@ -69,6 +69,12 @@ INLINE void NAME(fetch_record)(const Layer *l, const float *from, float *to) {
 INLINE void NAME(forward_alone)(Net *n, Layer *l, const float *masks, long r) {
     const float *x = l->x + r * l->into;
     float *y = l->y + r * l->outof;
+    if (l->pooled) { /* with the layer behind it */
+        Layer *next = l + 1;
+        NAME(pooled_forward)(n, l, x, l->y + r * next->outof, next->y + r * next->outof, next->at + r * next->outof,
+                             l->stat + r * 2 * l->groups);
+        return;
+    }
     if (l->kind == CONV) NAME(conv_forward)(n, l, x, y);
     else if (l->kind == MAX_POOL) NAME(max_forward)(l, x, y, l->at + r * l->outof);
     else if (l->kind == AVERAGE_POOL) NAME(average)(l, x, y, NULL, NULL);
@@ -93,7 +99,7 @@ PART void NAME(forward_net)(Net *n, const float *masks, long count) {
         int end = k;
         while (end < n->layers && per_record(n->layer + end)) end++;
         for (long r = 0; r < count; r++)
-            for (int j = k; j < end; j++) NAME(forward_alone)(n, n->layer + j, masks, r);
+            for (int j = k; j < end; j += 1 + n->layer[j].pooled) NAME(forward_alone)(n, n->layer + j, masks, r);
         k = end - 1;
     }
 }
@@ -139,7 +145,11 @@ PART void NAME(backward_alone)(Net *n, int first, int end, const float *masks, l
             if (k == first && out && out != d) memcpy(out, d, (size_t)l->into * sizeof(float));
             continue;
         }
+        if (l->kind == MAX_POOL && k > first && l[-1].pooled) continue; /* with the layer before it */
         if (l->kind == CONV) NAME(conv_backward)(n, l, x, d, NAME(gradient_of)(l, r), dx);
+        else if (l->pooled)
+            NAME(pooled_backward)(n, l, x, l->y + r * l[1].outof, l[1].at + r * l[1].outof, l->stat + r * 2 * l->groups, d,
+                                  l->rows ? NAME(gradient_of)(l, r) : NULL, dx);
         else if (l->kind == MAX_POOL) NAME(max_backward)(l, l->at + r * l->outof, d, dx);
         else if (l->kind == AVERAGE_POOL) NAME(average)(l, x, NULL, d, dx);
         else NAME(norm_backward)(n, l, x, l->stat + r * 2 * l->groups, d, l->rows ? NAME(gradient_of)(l, r) : NULL, dx);
