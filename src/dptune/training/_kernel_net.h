@@ -29,9 +29,10 @@ typedef struct {
     long edge_h, edge_w;        /* sides of the input with its margin */
     long weights;               /* where they begin in the vector of parameters */
     long mask;                  /* where a mask begins in the vector of masks */
-    /* Convolutions that are computed in tiles of 2 x 2 outputs (_kernel_net_tiles.h): how many, and at a time, the sides of
-     * the input that makes them whole, and the weights that they need. */
-    long tiles, tw, some, tall, broad;
+    /* Convolutions that are computed in tiles (_kernel_net_tiles.h): the sides of a tile's inputs (4 or 6), how many tiles,
+     * and at a time, the sides of the input that makes them whole, and the weights that they need. */
+    int nh, nw;
+    long tiles, tw, some, some_rows, tall, broad;
     float *u, *ut;
     int pooled;                 /* a norm that is computed together with the pooling behind it (_kernel_net_pooled.h) */
     int alone;                  /* one gradient is kept for each record of a group, not one in all */
@@ -77,13 +78,22 @@ static int needs_input(const Layer *l) {
     return l->kind == ACTIVATION && (l->act == SILU || l->act == GELU || l->act == GELU_TANH);
 }
 
-/* Tiles where they need fewer operations: 16 products for 4 outputs, not 36, and 40 for each weight to and fro. */
+/* Tiles where they need fewer operations: 16 products for 4 outputs, not 36 (or 24 for 8, or 36 for 16), and two and a
+ * half for each of those and each weight to and fro. Among tiles, large ones where they are not few. */
 static void plan_tiles(Layer *l) {
-    const long high = (l->oh + 1) / 2, wide = (l->ow + 1) / 2;
+    const long plain = l->places * 72;
+    long least = 0;
     if (l->kh != 3 || l->kw != 3 || l->sh != 1 || l->sw != 1 || l->ic % 16 || l->oc % 16) return;
-    if (16 * high * wide + 40 > l->places * 36 / 5) return;
-    l->tiles = high * wide, l->tw = wide, l->tall = 2 * high + 2, l->broad = 2 * wide + 2;
-    l->some = TILE_VALUES / (l->ic + l->oc) + 12;
+    for (int size = 0; size < 3; size++) {
+        const int nh = size == 2 ? 6 : 4, nw = size ? 6 : 4;
+        const long high = (l->oh + nh - 3) / (nh - 2), wide = (l->ow + nw - 3) / (nw - 2);
+        const long work = nh * nw * (10 * high * wide + 60);
+        if (nh * nw * (10 * high * wide + 25) > plain || (least && work >= least)) continue;
+        least = work, l->nh = nh, l->nw = nw;
+        l->tiles = high * wide, l->tw = wide, l->tall = (nh - 2) * high + 2, l->broad = (nw - 2) * wide + 2;
+        l->some_rows = 65536 / (nh * nw * l->oc) / 6 * 6 + 6; /* of weights at a time */
+        l->some = TILE_VALUES * 16 / (nh * nw) / (l->ic + l->oc) + 12;
+    }
 }
 
 /* Whether a norm goes to pooling that may be computed with it. Groups of few values have a way back of their own. */
@@ -210,11 +220,12 @@ static size_t lay_out_net(Net *n, int exact, char *room) {
         }
         if (l->tiles) {
             const size_t some = (size_t)(l->some < l->tiles ? l->some : l->tiles) + 12, size = (size_t)(l->ic * l->oc);
-            l->u = take(room, &used, 16 * size, 4);
-            l->ut = l->below ? take(room, &used, 16 * size, 4) : NULL;
-            if (16 * (some * (size_t)l->ic + 16) > tile_x) tile_x = 16 * (some * (size_t)l->ic + 16);
-            if (16 * (some * (size_t)l->oc + 16) > tile_y) tile_y = 16 * (some * (size_t)l->oc + 16);
-            if (16 * size > tile_g) tile_g = 16 * size;
+            const size_t nodes = (size_t)(l->nh * l->nw);
+            l->u = take(room, &used, nodes * size, 4);
+            l->ut = l->below ? take(room, &used, nodes * size, 4) : NULL;
+            if (nodes * (some * (size_t)l->ic + 16) > tile_x) tile_x = nodes * (some * (size_t)l->ic + 16);
+            if (nodes * (some * (size_t)l->oc + 16) > tile_y) tile_y = nodes * (some * (size_t)l->oc + 16);
+            if (nodes * (size + 16) > tile_g) tile_g = nodes * (size + 16);
             if ((size_t)(l->tall * l->broad * l->ic) > edged) edged = (size_t)(l->tall * l->broad * l->ic);
         }
         if (l->kind == MAX_POOL) l->at = (int32_t *)take(room, &used, group * (size_t)l->outof, 4);

@@ -90,13 +90,13 @@ PART void NAME(conv_forward)(Net *n, const Layer *l, const float *x, float *y) {
 
 /* ---- the way back where most derivatives are zero, as behind pooling ---- */
 
-/* Whether they are: at most two of five. It depends on this record alone. */
+/* Whether they are: at most two of five, or one of ten where tiles are the other way. It depends on this record alone. */
 INLINE int NAME(mostly_zero)(const Layer *l, const float *d) {
     long count = 0, i = 0;
     if (!l->g_few) return 0;
     for (; i + LANES <= l->out; i += LANES) count += __builtin_popcount(nonzero(load(d + i)));
     for (; i < l->out; i++) count += d[i] != 0;
-    return count <= l->out * 2 / 5;
+    return count <= (l->tiles ? l->out / 10 : l->out * 2 / 5);
 }
 
 /* The derivatives that are not zero, listed for every channel and for every place. */
