@@ -87,6 +87,29 @@ def test_batches_of_every_size_equal_double_precision(make: Any, records_: int, 
     assert error <= 1e-6 * np.linalg.norm(shares[:records_], axis=1).sum()
 
 
+@pytest.mark.parametrize("deep", [1, 4, 5, 8])
+def test_gradients_of_deep_networks_in_tiles_equal_double_precision(deep: int, instructions: str) -> None:
+    """Errors of one layer are inputs of the next: large tiles are for four layers at most, small ones for more.
+
+    One record of nine may stand at the kink of a relu, where the last bit of any arithmetic decides.
+    """
+    torch.manual_seed(deep)
+    rest: list[nn.Module] = []
+    for _ in range(deep):
+        rest += [nn.Conv2d(16, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.ReLU()]
+    first = nn.Conv2d(1, 16, 3, padding=1)
+    module = nn.Sequential(
+        nn.Unflatten(1, (1, 12, 16)), first, *rest, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, CLASSES)
+    )
+    data, flat, errors = drawn_records(192, 9), flat_of(module), []
+    engine = engine_for(module, engine="network")
+    for place in range(9):
+        own = reference.gradient(describe(module), (192,), flat, data.x[place], int(data.y[place]))
+        found = summed(engine, data.take(np.array([place])), flat, 1e6)
+        errors.append(np.linalg.norm(found - own) / np.linalg.norm(own))
+    assert sorted(errors)[7] <= 1e-6
+
+
 @given(networks(), st.sampled_from([0.1, 1e6]))
 @settings(DRAWN, max_examples=25)
 @pytest.mark.filterwarnings("ignore")

@@ -8,7 +8,7 @@
 enum { LINEAR, CONV, MAX_POOL, AVERAGE_POOL, ACTIVATION, NORM, MASK };
 enum { RELU, TANH, SIGMOID, SILU, GELU, GELU_TANH, ELU };
 enum { FIELDS = 17, CONSTANTS = 4, MOST_LAYERS = 256, GROUP = 32, MLP_GROUP = 96, PATCHES = 32768, SLACK = 64 };
-enum { FEW_PLACES = 56, FEW_VALUES = 64, TILE_VALUES = 6400 };
+enum { FEW_PLACES = 56, FEW_VALUES = 64, TILE_VALUES = 6400, MOST_LARGE = 4 };
 static const int64_t MOST_VALUES = (int64_t)1 << 31;
 
 /* How a record's gradient is clipped: it is multiplied by top / max(norm + stability, floor), so that it is at most `top`
@@ -79,12 +79,13 @@ static int needs_input(const Layer *l) {
 }
 
 /* Tiles where they need fewer operations: 16 products for 4 outputs, not 36 (or 24 for 8, or 36 for 16), and two and a
- * half for each of those and each weight to and fro. Among tiles, large ones where they are not few. */
-static void plan_tiles(Layer *l) {
+ * half for each of those and each weight to and fro. The first `sizes` of these sizes are tried; large tiles are taken
+ * where they are not too few. */
+static void plan_tiles(Layer *l, int sizes) {
     const long plain = l->places * 72;
     long least = 0;
     if (l->kh != 3 || l->kw != 3 || l->sh != 1 || l->sw != 1 || l->ic % 16 || l->oc % 16) return;
-    for (int size = 0; size < 3; size++) {
+    for (int size = 0; size < sizes; size++) {
         const int nh = size == 2 ? 6 : 4, nw = size ? 6 : 4;
         const long high = (l->oh + nh - 3) / (nh - 2), wide = (l->ow + nw - 3) / (nw - 2);
         const long work = nh * nw * (10 * high * wide + 60);
@@ -129,7 +130,7 @@ static int read_layer(Layer *l, const int64_t *f, const float *constants) {
         l->depth = l->kh * l->kw * l->ic, l->seg = rounded(l->kw * l->ic);
         l->patch = rounded(l->depth) + 16, l->long_ = rounded(l->depth);
         l->rows = l->depth + l->bias, l->cols = l->oc;
-        plan_tiles(l);
+        plan_tiles(l, 1);
     }
     if (l->kind == NORM) {
         if (l->groups < 1 || l->ic % l->groups || (l->each && l->groups != 1)) return 0;
@@ -150,7 +151,7 @@ static float *take(char *room, size_t *used, size_t count, size_t bytes) {
 /* Read the description; false if it is not possible. */
 static int read_net(Net *n, const Py_buffer *fields, const Py_buffer *constants, Py_ssize_t masks) {
     const int64_t *f = fields->buf;
-    int weights = 0;
+    int weights = 0, tiled = 0, bent = 0;
     double held = 0;
     n->layers = (int)(fields->len / 8 / FIELDS);
     if (n->layers < 1 || n->layers > MOST_LAYERS || fields->len != n->layers * FIELDS * 8) return 0;
@@ -161,11 +162,16 @@ static int read_net(Net *n, const Py_buffer *fields, const Py_buffer *constants,
         if (!read_layer(l, f + k * FIELDS, (const float *)constants->buf + k * CONSTANTS)) return 0;
         if (k && l->in != n->layer[k - 1].out) return 0;
         if (l->kind == MASK && masks >= 0 && (l->mask < 0 || l->mask > masks / 4 - l->in)) return 0;
+        tiled += l->tiles > 0, bent += l->kind == ACTIVATION && l->act != RELU;
         l->below = weights, weights |= l->rows > 0;
         l->weights = n->dimension, n->dimension += l->rows * l->cols;
         if (l->kind == LINEAR && n->first == n->layers) n->first = k;
         held += (double)(l->outof + l->into);
     }
+    /* Large tiles lose up to three times what small ones do. They are used where that was measured to leave gradients
+     * within 1e-6: in a few layers, and where no activation but relu makes more of it (docs/engine.md). */
+    for (int k = 0; k < n->layers && bent == 0 && tiled <= MOST_LARGE; k++)
+        if (n->layer[k].tiles) plan_tiles(n->layer + k, 3);
     n->classes = n->layer[n->layers - 1].out;
     n->group = n->first ? GROUP : MLP_GROUP; /* many records share what is read of dense layers, few share the caches */
     while (n->group > 1 && held * n->group > 1.2e7) n->group /= 2;
