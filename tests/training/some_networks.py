@@ -129,9 +129,10 @@ def normed_net() -> nn.Sequential:
         nn.Flatten(),
         nn.Linear(96, CLASSES),
     )
+    norm: Any = module[2]
     with torch.no_grad():
-        module[2].weight.add_(torch.randn(32))  # of both signs
-        module[2].bias.add_(torch.randn(32))
+        norm.weight.add_(torch.randn(32))  # of both signs
+        norm.bias.add_(torch.randn(32))
     return module
 
 
