@@ -1,4 +1,4 @@
-"""The final training of a run is alone, so it may use the processors of all workers; its model does not depend on it."""
+"""The final training of a run is alone, so it may use the processors of all workers. Its model is the same."""
 
 from __future__ import annotations
 

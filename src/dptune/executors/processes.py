@@ -40,8 +40,7 @@ _READY = 600.0  # seconds that a worker may take to load trainer and data
 def environment(folder: Path, steps: Path | None = None, workers: int = 1) -> dict[str, str]:
     """A worker's environment: one thread, temporary files in ``folder``, modules where this process finds them.
 
-    ``steps`` is where the worker of a rehearsal keeps its step; it is in the environment of no other. The final training
-    is alone, so it may use the processors of all ``workers``.
+    Only workers of a rehearsal keep their ``steps``. A final training may use the processors of all ``workers``.
     """
     given = {**os.environ, **one_thread(), ALONE: str(workers), "TMPDIR": str(folder), "PYTHONHASHSEED": "0"}
     given.pop(VARIABLE, None)

@@ -66,6 +66,8 @@ typedef struct {
     float *tile_x, *tile_y, *tile_g;
     double *sums;
     float *each; /* a norm's figures of every channel */
+    int32_t *places; /* of one output's weights in torch's order; and sixteen rows of weights */
+    float *turned;
     int64_t label[MLP_GROUP];
     double target[MLP_GROUP], length[MLP_GROUP]; /* length: the norm of a record's gradient; zero where it overflows */
 } Net;
@@ -187,7 +189,7 @@ static int read_net(Net *n, const Py_buffer *fields, const Py_buffer *constants,
 /* Lay out the room from `room` on (or nowhere); returns the bytes that it takes. */
 static size_t lay_out_net(Net *n, int exact, char *room) {
     size_t used = 0, widest = 0, patches = 0, spreads = 0, edged = 0, slopes = 0, channels = 0, lists = 0;
-    size_t tile_x = 0, tile_y = 0, tile_g = 0;
+    size_t tile_x = 0, tile_y = 0, tile_g = 0, deepest = 0;
     const size_t group = (size_t)n->group;
     float *last = take(room, &used, group * (size_t)n->layer[0].into, 4);
     for (int k = 0; k < n->layers; k++) {
@@ -238,6 +240,7 @@ static size_t lay_out_net(Net *n, int exact, char *room) {
         if (l->kind == NORM) l->stat = take(room, &used, group * 2 * (size_t)l->groups, 4);
         if ((size_t)l->into > widest) widest = (size_t)l->into;
         if ((size_t)l->outof > widest) widest = (size_t)l->outof;
+        if (l->kind != NORM && (size_t)l->rows > deepest) deepest = (size_t)l->rows;
         if ((size_t)l->ic > channels) channels = (size_t)l->ic;
     }
     for (int k = n->layers - 1; k >= 0; k--) { /* of dense layers, and of the last layer before one or in all */
@@ -260,5 +263,7 @@ static size_t lay_out_net(Net *n, int exact, char *room) {
     n->counts = (int32_t *)take(room, &used, lists + FEW_PLACES, 4);
     n->sums = (double *)take(room, &used, 4 * channels, 8);
     n->each = take(room, &used, 4 * channels, 4);
+    n->places = (int32_t *)take(room, &used, deepest, 4);
+    n->turned = take(room, &used, 16 * (size_t)rounded((long)deepest), 4);
     return used;
 }

@@ -53,18 +53,7 @@ INLINE void NAME(pad_rows)(const float *from, float *to, long rows, long cols, l
     }
 }
 
-/* Rows of `from` (with `cols` values, `wide` apart) as columns of `to`, whose rows are `apart`; both are padded to 16. */
-PART void NAME(turn_table)(const float *from, float *to, long rows, long cols, long wide, long apart) {
-    for (long i = 0; i < rows; i += 16) { /* 16 x 16 at a time: one line of the cache of each */
-        const long some = rows - i < 16 ? rows - i : 16;
-        for (long j = 0; j < cols; j += 16) {
-            float block[16][16] = {{0}};
-            for (long a = 0; a < some; a++)
-                for (long b = 0; b < 16; b++) block[b][a] = from[(i + a) * wide + j + b];
-            for (long b = 0; b < 16 && j + b < cols; b++) memcpy(to + (j + b) * apart + i, block[b], sizeof block[b]);
-        }
-    }
-}
+#include "_kernel_net_order.h"
 
 #include "_kernel_net_tiles.h"
 
@@ -90,13 +79,14 @@ PART void NAME(conv_forward)(Net *n, const Layer *l, const float *x, float *y) {
 
 /* ---- the way back where most derivatives are zero, as behind pooling ---- */
 
-/* Whether they are: at most two of five, or one of ten where tiles are the other way. It depends on this record alone. */
+/* Whether they are: at most four of ten; three, or one, where small or large tiles are the other way. It depends on this
+ * record alone. */
 INLINE int NAME(mostly_zero)(const Layer *l, const float *d) {
     long count = 0, i = 0;
     if (!l->g_few) return 0;
     for (; i + LANES <= l->out; i += LANES) count += __builtin_popcount(nonzero(load(d + i)));
     for (; i < l->out; i++) count += d[i] != 0;
-    return count <= (l->tiles ? l->out / 10 : l->out * 2 / 5);
+    return count * 10 <= l->out * (!l->tiles ? 4 : l->nw == 4 ? 3 : 1);
 }
 
 /* The derivatives that are not zero, listed for every channel and for every place. */

@@ -5,48 +5,19 @@
  * values stay in the caches; gradients of convolutions and norms are written down, squared and added. A record's
  * gradient is longer than 2^64, or not finite: it contributes nothing. */
 
-/* A layer's weights from torch's order, padded. A few columns at a time: what they are read from stays in the caches. */
-INLINE void NAME(fetch_weights)(const Layer *l, const float *p, const int32_t *order) {
-    const int32_t *at = order + l->weights;
-    for (long first = 0; first < l->wide; first += 16) {
-        const long end = first + 16 < l->cols ? first + 16 : l->cols;
-        for (long i = 0; i < l->rows; i++) {
-            float *to = l->w + i * l->wide;
-            for (long j = first; j < end; j++) to[j] = p[at[i * l->cols + j]];
-            for (long j = end; j < first + 16; j++) to[j] = 0;
-        }
-    }
-}
-
-/* The way back: a layer's sums in torch's order. */
-INLINE void NAME(give_sums)(const Layer *l, const int32_t *order, float *sum, double *exact) {
-    const int32_t *at = order + l->weights;
-    for (long first = 0; first < l->cols; first += 8) {
-        const long end = first + 8 < l->cols ? first + 8 : l->cols;
-        for (long i = 0; i < l->rows; i++)
-            if (exact)
-                for (long j = first; j < end; j++) exact[at[i * l->cols + j]] = l->e[i * l->wide + j];
-            else
-                for (long j = first; j < end; j++) sum[at[i * l->cols + j]] = l->s[i * l->wide + j];
-    }
-}
-
 /* Padded weights, transposed ones for the way back; sums at zero. */
 PART void NAME(prepare_net)(Net *n, const float *p, const int32_t *order, int back) {
     for (int k = 0; k < n->layers; k++) {
         Layer *l = n->layer + k;
         if (!l->rows) continue;
-        NAME(fetch_weights)(l, p, order);
+        NAME(fetch_weights)(n, l, p, order, back);
         if (l->tiles) NAME(prepare_tiles)(l);
         l->any_few = 0;
         if (!back) continue;
         if (l->s) memset(l->s, 0, (size_t)(l->rows * l->wide) * sizeof(float));
         if (l->e) memset(l->e, 0, (size_t)(l->rows * l->wide) * sizeof(double));
         if (!l->t) continue;
-        if (l->kind == LINEAR) {
-            NAME(turn_table)(l->w, l->t, l->in, l->out, l->wide, l->into);
-            continue;
-        }
+        if (l->kind == LINEAR) continue; /* they were fetched that way */
         const long piece = l->kw * l->ic;
         memset(l->t, 0, (size_t)(l->oc * l->kh * l->seg) * sizeof(float));
         for (long j = 0; j < l->oc; j++)
@@ -350,7 +321,7 @@ static void NAME(net_sum)(Net *n, const float *p, const int32_t *order, const fl
                 if (exact) l->e[i * l->wide + j] += l->e_few[j * l->long_ + i];
                 else l->s[i * l->wide + j] += l->s_few[j * l->long_ + i];
             }
-        if (l->rows) NAME(give_sums)(l, order, sum, exact);
+        if (l->rows) NAME(give_sums)(n, l, order, sum, exact);
     }
 }
 

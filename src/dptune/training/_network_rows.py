@@ -15,8 +15,8 @@ _INPUTS, _OUTPUTS = slice(2, 5), slice(5, 8)  # sizes of what comes in and what 
 def pools_first(rows: list[list[int]], constants: list[list[float]]) -> None:
     """Let activations that never fall come after the maximum of windows instead of before it, in place.
 
-    The largest of activated values is the activation of the largest value, which is also where derivatives go; there are
-    fewer values to activate afterwards.
+    The largest of activated values is the activation of the largest value, which is also where derivatives go. There
+    are fewer values to activate afterwards.
     """
     for place in range(len(rows) - 1):
         own, pool = rows[place], rows[place + 1]
