@@ -4,10 +4,11 @@
 
 One process, one thread, everything interleaved; figures are medians of processor time for one step on random pixels
 (clipped sum, noise, descent). 'products' is how many multiply-adds a record needs if outputs, derivatives and one sum
-are computed plainly; 'in tiles' counts 3 x 3 convolutions as the engine computes them (16 products for 36). Limits are
-both counts at the speed of numpy's matrix product, measured between the rounds. With --threads it prints wall time of
-our step with one thread and with that many instead. With --stacks it prints how much of a step of small networks is
-spent outside of the kernel (sums, noise, descent): all that candidates trained as a stack could share.
+are computed plainly; 'in tiles' counts 3 x 3 convolutions as the engine computes them (16 products for 36, 24 for
+72 or 36 for 144). Limits are both counts at the speed of numpy's matrix product, measured between the rounds. With
+--threads it prints wall time of our step with one thread and with that many instead. With --stacks it prints how much
+of a step of small networks is spent outside of the kernel (sums, noise, descent): all that candidates trained as a
+stack could share.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import argparse
 import importlib
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -45,15 +46,27 @@ def products(module: nn.Sequential) -> tuple[float, float]:
     values = torch.zeros((1, int(np.prod(module[0].unflattened_size))))  # type: ignore[arg-type] # it begins with nn.Unflatten
     plain = tiled = 0.0
     passes = 2  # the first layer's inputs have no derivatives
+    bent = any(isinstance(layer, nn.Tanh) for layer in module)  # then tiles are small (docs/engine.md)
     for layer in module:
         values = layer(values)
         if not isinstance(layer, nn.Linear | nn.Conv2d):
             continue
         own = float(values.numel() * layer.weight[0].numel())
         plain += passes * own
-        tiled += passes * own * (4 / 9 if _in_tiles(layer) else 1.0)
+        tiled += passes * own * (_share(values.shape[2:], 1 if bent else 3) if _in_tiles(layer) else 1.0)
         passes = 3
     return plain, tiled
+
+
+def _share(sides: Sequence[int], sizes: int) -> float:
+    """Products in tiles over plain ones: plan_tiles of _kernel_net.h, for the first of its sizes."""
+    places = sides[0] * sides[1]
+    work = {}
+    for high, wide in ((2, 2), (2, 4), (4, 4))[:sizes]:
+        count, values = -(-sides[0] // high) * -(-sides[1] // wide), (high + 2) * (wide + 2)
+        if values * (10 * count + 25) <= 72 * places:
+            work[values * (10 * count + 60)] = values * count / (9 * places)
+    return work[min(work)] if work else 1.0
 
 
 def _in_tiles(layer: nn.Module) -> bool:

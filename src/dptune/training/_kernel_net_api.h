@@ -51,13 +51,13 @@ static int order_fits(const Net *n, const Py_buffer *order) {
     const int32_t *places = order->buf;
     uint32_t most = 0;
     for (long i = 0; i < n->dimension; i++) most = (uint32_t)places[i] > most ? (uint32_t)places[i] : most;
-    int32_t apart = 0;
+    uint32_t apart = 0;
     for (int k = 0; k < n->layers; k++) {
         const Layer *l = n->layer + k;
         const long depth = l->rows - l->bias;
         for (long i = 0; l->kind != NORM && i < depth; i++) {
             const int32_t *at = places + l->weights + i * l->cols;
-            for (long j = 0; j < l->cols; j++) apart |= (int32_t)(at[j] - at[0]) ^ (int32_t)(j * depth);
+            for (long j = 0; j < l->cols; j++) apart |= ((uint32_t)at[j] - (uint32_t)at[0]) ^ (uint32_t)(j * depth);
         }
     }
     if (most < n->dimension && !apart) return 1;
