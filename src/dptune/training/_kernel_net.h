@@ -40,6 +40,7 @@ typedef struct {
     float *x, *y, *d;           /* inputs, outputs, derivatives by outputs (where they are kept for the group) */
     float *w, *t, *g, *s;
     double *e;
+    int32_t *whole;             /* what a group adds to an exact sum of gradients that are written down */
     /* Convolutions whose derivatives are mostly zero (after pooling): gradient and sums with outputs as rows of `long_`
      * values, and whether this record's gradient is there. */
     long long_;
@@ -206,6 +207,7 @@ static size_t lay_out_net(Net *n, int exact, char *room) {
             l->g = l->kind == LINEAR ? NULL : take(room, &used, table * (l->alone ? group : 1), 4);
             l->s = exact ? NULL : take(room, &used, table, 4);
             l->e = exact ? (double *)take(room, &used, table, 8) : NULL;
+            l->whole = exact && l->kind != LINEAR ? (int32_t *)take(room, &used, table, 4) : NULL;
             l->norm = (double *)take(room, &used, group, 8);
             l->factor = take(room, &used, group, 4);
         }

@@ -16,6 +16,7 @@ PART void NAME(prepare_net)(Net *n, const float *p, const int32_t *order, int ba
         if (!back) continue;
         if (l->s) memset(l->s, 0, (size_t)(l->rows * l->wide) * sizeof(float));
         if (l->e) memset(l->e, 0, (size_t)(l->rows * l->wide) * sizeof(double));
+        if (l->whole) memset(l->whole, 0, (size_t)(l->rows * l->wide) * sizeof(int32_t));
         if (!l->t) continue;
         if (l->kind == LINEAR) continue; /* they were fetched that way */
         const long piece = l->kw * l->ic;
@@ -168,6 +169,9 @@ INLINE void NAME(clip_record)(Net *n, long r, double unit) {
     }
 }
 
+#include "_kernel_net_whole.h"
+
+/* Record r's gradients of layers first..end that were written down, each times its factor. */
 INLINE void NAME(add_alone)(Net *n, int first, int end, long r) {
     for (int k = first; k < end; k++) {
         Layer *l = n->layer + k;
@@ -181,63 +185,10 @@ INLINE void NAME(add_alone)(Net *n, int first, int end, long r) {
             l->any_few = 1;
             add_scaled(l->s_few, l->e_few, l->g_few, f, (int)turned);
         }
-        add_scaled(l->s + skipped, l->e ? l->e + skipped : NULL, NAME(gradient_of)(l, r) + skipped, f,
-                   (int)(l->rows * l->wide - skipped));
-    }
-}
-
-/* The vector rounded to whole numbers of 32 bits. */
-INLINE ints NAME(whole)(vec v) {
-#if defined(CHOICE) && LANES == 16
-    return (ints)_mm512_cvtps_epi32((__m512)v);
-#elif defined(CHOICE) && LANES == 8
-    return (ints)_mm256_cvtps_epi32((__m256)v);
-#elif defined(CHOICE)
-    return (ints)_mm_cvtps_epi32((__m128)v);
-#else
-    ints found;
-    for (int i = 0; i < LANES; i++) found[i] = (int32_t)lrintf(v[i]);
-    return found;
-#endif
-}
-
-/* e (a row of `nv` vectors) += the listed rows of d, each times its value and rounded to whole numbers. */
-INLINE void NAME(add_whole)(const int32_t *which, const float *value, long count, const float *d, long ld, double *e,
-                            const int nv) {
-    ints acc[4];
-    FULLY for (int v = 0; v < nv; v++) acc[v] = (ints){0};
-    for (long k = 0; k < count; k++) {
-        const float *row = d + which[k] * ld, s = value[k];
-        FULLY for (int v = 0; v < nv; v++) acc[v] += NAME(whole)(load(row + v * LANES) * s);
-    }
-    FULLY for (int v = 0; v < nv; v++) {
-        int32_t part[LANES];
-        memcpy(part, acc + v, sizeof part);
-        for (int i = 0; i < LANES; i++) e[v * LANES + i] += (double)part[i];
-    }
-}
-
-/* A dense layer's exact sum over a group whose shares add up within 32 bits: a row of the table at a time, in whole
- * numbers that stay in registers. */
-PART void NAME(add_dense_whole)(const Layer *l, long count) {
-    float inputs[16][MLP_GROUP];
-    for (long first = 0; first < l->in; first += 16) {
-        const long some = l->in - first < 16 ? l->in - first : 16;
-        for (long r = 0; r < count; r++)
-            for (long i = 0; i < some; i++) inputs[i][r] = l->x[r * l->into + first + i];
-        for (long i = 0; i < some; i++) {
-            int32_t which[MLP_GROUP];
-            float value[MLP_GROUP];
-            long found = 0, j = 0;
-            for (long r = 0; r < count; r++) {
-                which[found] = (int32_t)r, value[found] = inputs[i][r];
-                found += inputs[i][r] != 0;
-            }
-            double *e = l->e + (first + i) * l->wide;
-            for (; j + 4 * LANES <= l->wide; j += 4 * LANES)
-                NAME(add_whole)(which, value, found, l->d + j, l->wide, e + j, 4);
-            for (; j < l->wide; j += LANES) NAME(add_whole)(which, value, found, l->d + j, l->wide, e + j, 1);
-        }
+        const float *g = NAME(gradient_of)(l, r) + skipped;
+        const long count = l->rows * l->wide - skipped;
+        if (l->whole && n->small) NAME(add_written_whole)(l->whole + skipped, g, f, count);
+        else add_scaled(l->s + skipped, l->e ? l->e + skipped : NULL, g, f, (int)count);
     }
 }
 
@@ -313,6 +264,8 @@ static void NAME(net_sum)(Net *n, const float *p, const int32_t *order, const fl
         NAME(backward_net)(n, masks, some, unit);
         if (norms) memcpy(norms + first, n->length, (size_t)some * sizeof(double));
         NAME(add_group)(n, some);
+        for (int k = 0; n->small && k < n->layers; k++)
+            if (n->layer[k].whole) NAME(settle_whole)(n->layer + k);
     }
     for (int k = 0; k < n->layers; k++) {
         const Layer *l = n->layer + k;
