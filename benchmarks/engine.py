@@ -1,13 +1,16 @@
 """Users' own networks: our compiled step against Opacus' modes and against what the machine can multiply.
 
-    python benchmarks/engine.py [--tasks hype-mnist,hype-cifar] [--batch 64] [--rounds 3] [--threads 2] [--stacks]
+    python benchmarks/engine.py [--tasks hype-mnist,hype-cifar] [--batch 64] [--rounds 3]
+    python benchmarks/engine.py --threads 2 | --stacks | --errors
 
 One process, one thread, everything interleaved; figures are medians of processor time for one step on random pixels
 (clipped sum, noise, descent). 'products' is how many multiply-adds a record needs if outputs, derivatives and one sum
-are computed plainly; 'in tiles' counts 3 x 3 convolutions as the engine computes them (16 products for 36). Limits are
-both counts at the speed of numpy's matrix product, measured between the rounds. With --threads it prints wall time of
-our step with one thread and with that many instead. With --stacks it prints how much of a step of small networks is
-spent outside of the kernel (sums, noise, descent): all that candidates trained as a stack could share.
+are computed plainly; 'in tiles' counts 3 x 3 convolutions as the engine computes them (16 products for 36, 24 for
+72 or 36 for 144). Limits are both counts at the speed of numpy's matrix product, measured between the rounds. With
+--threads it prints wall time of our step with one thread and with that many instead. With --stacks it prints how much
+of a step of small networks is spent outside of the kernel (sums, noise, descent): all that candidates trained as a
+stack could share. With --errors it prints how far the gradient of one record is from double precision, over its norm,
+of these networks and of deep ones.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import argparse
 import importlib
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -45,15 +48,27 @@ def products(module: nn.Sequential) -> tuple[float, float]:
     values = torch.zeros((1, int(np.prod(module[0].unflattened_size))))  # type: ignore[arg-type] # it begins with nn.Unflatten
     plain = tiled = 0.0
     passes = 2  # the first layer's inputs have no derivatives
+    bent = any(isinstance(layer, nn.Tanh) for layer in module)  # then tiles are small (docs/engine.md)
     for layer in module:
         values = layer(values)
         if not isinstance(layer, nn.Linear | nn.Conv2d):
             continue
         own = float(values.numel() * layer.weight[0].numel())
         plain += passes * own
-        tiled += passes * own * (4 / 9 if _in_tiles(layer) else 1.0)
+        tiled += passes * own * (_share(values.shape[2:], 1 if bent else 3) if _in_tiles(layer) else 1.0)
         passes = 3
     return plain, tiled
+
+
+def _share(sides: Sequence[int], sizes: int) -> float:
+    """Products in tiles over plain ones: plan_tiles of _kernel_net.h, for the first of its sizes."""
+    places = sides[0] * sides[1]
+    work = {}
+    for high, wide in ((2, 2), (2, 4), (4, 4))[:sizes]:
+        count, values = -(-sides[0] // high) * -(-sides[1] // wide), (high + 2) * (wide + 2)
+        if values * (10 * count + 25) <= 72 * places:
+            work[values * (10 * count + 60)] = values * count / (9 * places)
+    return work[min(work)] if work else 1.0
 
 
 def _in_tiles(layer: nn.Module) -> bool:
@@ -179,6 +194,32 @@ def stacks(batch: int, rounds: int) -> None:
         print(f"; a stack that shared all the rest would gain at most {step / own:.2f}x", flush=True)
 
 
+def deep(layers: int) -> nn.Sequential:
+    """Convolutions of 32 channels behind each other, with group norms and relu."""
+    found: list[nn.Module] = [nn.Unflatten(1, (3, 32, 32)), nn.Conv2d(3, 32, 3, 2, padding=1)]
+    for _ in range(layers):
+        found += [nn.Conv2d(32, 32, 3, padding=1), nn.GroupNorm(8, 32), nn.ReLU()]
+    return nn.Sequential(*found, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
+
+
+def errors(name: str, module: nn.Sequential, records: int) -> None:
+    """The distance of one record's gradient from torch's in double precision, relative: worst and median."""
+    module = nn.Sequential(*[layer for layer in module if not isinstance(layer, nn.Dropout)])
+    data = task("hype-mnist" if "mnist" in name else "hype-cifar", records).data
+    flat = np.concatenate([p.detach().numpy().reshape(-1) for p in module.parameters()])
+    far = []
+    engines: list[Any] = [engine_for(module, engine=kind, double=kind == "torch") for kind in ("network", "torch")]
+    for place in range(records):
+        found = []
+        for engine in engines:
+            engine.bind(data)
+            out = np.empty((1, len(flat)), engine.dtype)
+            engine.clipped_sums(flat[None].astype(engine.dtype), [np.array([place])], np.array([1e6]), out)
+            found.append(out[0].astype(np.float64))
+        far.append(float(np.linalg.norm(found[0] - found[1]) / np.linalg.norm(found[1])))
+    print(f"{name:20s} worst {max(far):.1e}, median {statistics.median(far):.1e} of {records} records", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", default=",".join(NETWORKS))
@@ -186,12 +227,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--stacks", action="store_true")
+    parser.add_argument("--errors", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     training.BATCH = options.batch
     print(training.machine())
     if options.stacks:
         stacks(options.batch, options.rounds)
+        return
+    if options.errors:
+        for name in options.tasks.split(","):
+            errors(name, task(name, 1).model, 8)
+        for layers in (1, 2, 4, 5, 8):
+            torch.manual_seed(0)
+            errors(f"{layers} deep", deep(layers), 8)
         return
     for name in options.tasks.split(","):
         if options.threads:

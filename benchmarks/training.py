@@ -1,7 +1,7 @@
 """Speed of private training against Opacus: time per step, interleaved, two processes with one thread each.
 
     DPTUNE_DATA=... python benchmarks/training.py [--rounds 7] [--tasks cnn,mlp,tabular,logistic] [--instructions v3]
-    DPTUNE_DATA=.. python benchmarks/training.py --tasks opacus-mnist,hype-mnist,hype-cifar,handcrafted-cifar,group-norm
+    DPTUNE_DATA=... python benchmarks/training.py --tasks networks [--batch 64] [--without torch]
 
 Every figure is the median over rounds of processor time per step (wall time in brackets: it also counts what other
 programs take); in each round every contestant runs one after the other in the same process, while the second process
@@ -11,7 +11,8 @@ compiled code of ours; '(no zeros left out)' is the compiled pass on records tha
 timed as stacks of eight candidates, per candidate. Memory is how far a process of its own rises above data and
 libraries during five steps. With --instructions the compiled rows use a plainer instruction set than the best one here
 (base: what every x86-64 has, v3: AVX2), as on machines that have no better. The second line times users' own modules
-(benchmarks/networks.py), CIFAR-10's on random pixels: nothing here depends on what an image shows.
+(benchmarks/networks.py), CIFAR-10's on random pixels: nothing here depends on what an image shows. --without leaves out
+rows that begin with a word.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def ours(task: Task, engine: Engine, *, stack: int, secure: bool = False, pure: 
     keys = [Randomness.fresh() for _ in range(stack)]
 
     def run(steps: int) -> tuple[float, float]:
-        settings = [replace(BASE, sampling_rate=rate, steps=steps, secure=secure)] * stack
+        settings = [replace(BASE, sampling_rate=rate, batch_size=BATCH, steps=steps, secure=secure)] * stack
         used = None if pure else kernel
         with mock.patch.object(noise, "kernel", used), mock.patch.object(optimizers, "kernel", used):
             wall, processor = time.perf_counter(), time.process_time()
@@ -232,9 +233,9 @@ def _ours_of_a_module(one: Task, kind: str, double: bool) -> Runner:
     return ours(one, engine_for(one.model, engine=kind, double=double), stack=1, secure=double)
 
 
-def rise(name: str, label: str, instructions: str | None, queue: Any) -> None:
+def rise(name: str, label: str, instructions: str | None, batch: int, queue: Any) -> None:
     """Megabytes by which a fresh process grows while it runs one contestant."""
-    use(instructions)
+    use(instructions, batch)
     makers = contestants(name)
     if label.startswith(("opacus", "torch")):
         importlib.import_module("opacus")  # libraries do not count
@@ -250,18 +251,23 @@ def _memory(name: str) -> float:
     return next(float(line.split()[1]) / 1024 for line in lines if line.startswith(name))
 
 
-def use(instructions: str | None) -> None:
-    """Let the kernel use a plainer instruction set."""
+def use(instructions: str | None, batch: int) -> None:
+    """Let the kernel use a plainer instruction set, and take batches of another size."""
+    global BATCH  # noqa: PLW0603 - what this process measures
+    BATCH = batch
     if instructions is not None:
         kernel.instructions(instructions)
 
 
-def measure(name: str, rounds: int, instructions: str | None, queue: Any, ready: Any) -> None:
+def measure(
+    name: str, rounds: int, instructions: str | None, batch: int, without: str | None, queue: Any, ready: Any
+) -> None:
     """One worker process: medians of processor and wall time."""
-    use(instructions)
+    use(instructions, batch)
     times: dict[str, list[tuple[float, float]]] = {}
     chunk = {}
-    found = {label: make() for label, make in contestants(name).items()}
+    makers = contestants(name).items()
+    found = {label: make() for label, make in makers if without is None or not label.startswith(without)}
     for label, run in found.items():
         run(3)
         chunk[label] = max(3, min(400, int(0.4 / max(run(3)[1], 1e-6))))
@@ -345,14 +351,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tasks", default="cnn,mlp,tabular,logistic")
+    parser.add_argument("--batch", type=int, default=BATCH)
+    parser.add_argument("--without")
     parser.add_argument("--instructions", choices=None if kernel is None else kernel.instructions())
     options = parser.parse_args()
+    use(None, options.batch)
     data_root()  # says what is missing before anything starts
     print(machine() + (f", instructions {options.instructions}" if options.instructions else ""))
     context = mp.get_context("spawn")
-    for name in options.tasks.split(","):
+    for name in MODULES if options.tasks == "networks" else options.tasks.split(","):
         queue, ready = context.Queue(), context.Barrier(2)
-        given = (name, options.rounds, options.instructions, queue, ready)
+        given = (name, options.rounds, options.instructions, options.batch, options.without, queue, ready)
         workers = [context.Process(target=measure, args=given) for _ in range(2)]
         for worker in workers:
             worker.start()
@@ -361,7 +370,7 @@ def main() -> None:
             worker.join()
         memory = {}
         for label in [label for label in answers[0][0] if not label.startswith("(")]:
-            alone = context.Process(target=rise, args=(name, label, options.instructions, queue))
+            alone = context.Process(target=rise, args=(name, label, options.instructions, options.batch, queue))
             alone.start()
             memory[label] = queue.get()
             alone.join()

@@ -68,6 +68,11 @@ NETWORKS = [
                  described.Convolution(16, 32, (3, 3), padding=(1, 0)), described.Pointwise("relu"),
                  described.Convolution(32, 16, (3, 3), padding=(2, 2), bias=False), described.Reshape(),
                  described.Dense(16 * 9 * 6, 3))),
+    ((1, 18, 14), (described.Convolution(1, 32, (3, 3), padding=(1, 1)), described.Normal(4, 1e-5),
+                   described.Pointwise("relu"), described.Pool("max", (2, 2), (2, 2)),  # a norm with its pooling
+                   described.Convolution(32, 16, (3, 3), padding=(2, 1)), described.Pointwise("relu"),  # large tiles
+                   described.Convolution(16, 16, (3, 3), bias=False), described.Reshape(),
+                   described.Dense(16 * 9 * 5, 3))),
     ((5,), (described.Dense(5, 18, False), described.Normal(1, 1e-5, shape=(18,)), described.Pointwise("silu"),
             described.Dense(18, 3))),
 ]

@@ -10,7 +10,10 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-__all__ = ["loading_with_one_thread", "one_thread"]
+__all__ = ["ALONE", "loading_with_one_thread", "one_thread", "threads_alone"]
+
+ALONE = "DPTUNE_FINAL_THREADS"
+"""The environment variable that says how many threads a training may use that is alone, as the final one is."""
 
 _NAMES = (
     "OMP_NUM_THREADS",
@@ -24,6 +27,13 @@ _NAMES = (
 def one_thread() -> dict[str, str]:
     """Settings under which numerical libraries use one thread: equal results on every machine, no oversubscription."""
     return dict.fromkeys(_NAMES, "1")
+
+
+def threads_alone() -> int:
+    """How many threads a training may use while no other one runs: a public figure; one where nothing is said."""
+    said = os.environ.get(ALONE, "").strip()
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(int(said), usable)) if said.isascii() and said.isdigit() else 1
 
 
 @contextlib.contextmanager

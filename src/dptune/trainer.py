@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -42,6 +42,7 @@ __all__ = [
     "SupportsPreflight",
     "SupportsShapes",
     "SupportsStacking",
+    "SupportsThreads",
     "SupportsWarmStart",
     "TakesDatasets",
     "Trainer",
@@ -194,6 +195,23 @@ class SupportsStacking(Protocol[DataT_contra, ModelT_co]):
         Raises:
             Exception: where ``fit`` would raise for one of them. Each is then trained alone, from a fresh copy of its
                 generator, so that one that fails takes nobody with it.
+        """
+
+
+@runtime_checkable
+class SupportsThreads(Protocol):
+    """One training can use several threads. A sealed run then gives its final training those of all its workers."""
+
+    def with_threads(self, threads: int, /) -> Self:
+        """The same trainer, whose trainings use several threads.
+
+        What it trains must be the same for any number of them, bit for bit.
+
+        Args:
+            threads: how many it may use, from 1 on.
+
+        Returns:
+            A trainer that uses them, or this one where its user said how many.
         """
 
 

@@ -113,7 +113,50 @@ def bare_net() -> nn.Sequential:
     )
 
 
-MAKERS = [image_net, flat_net, pooled_net, tiled_net, bare_net]
+def normed_net() -> nn.Sequential:
+    """Norms that are computed together with the pooling behind them: with weights and without, falling ones too."""
+    torch.manual_seed(8)
+    module = nn.Sequential(
+        nn.Unflatten(1, (2, 12, 8)),
+        nn.Conv2d(2, 32, 3, padding=1),
+        nn.GroupNorm(4, 32),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 16, 3, padding=1),
+        nn.GroupNorm(1, 16, affine=False),
+        nn.MaxPool2d(2),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(96, CLASSES),
+    )
+    norm: Any = module[2]
+    with torch.no_grad():
+        norm.weight.add_(torch.randn(32))  # of both signs
+        norm.bias.add_(torch.randn(32))
+    return module
+
+
+def large_net() -> nn.Sequential:
+    """Convolutions in large tiles, as networks with relu alone have them: 4 x 4 outputs, then 2 x 4; odd sides."""
+    torch.manual_seed(9)
+    return nn.Sequential(
+        nn.Unflatten(1, (2, 15, 18)),
+        nn.Conv2d(2, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=(0, 1), bias=False),
+        nn.ReLU(),
+        nn.Conv2d(32, 16, 3),
+        nn.GroupNorm(2, 16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=(2, 1)),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, CLASSES),
+    )
+
+
+MAKERS = [image_net, flat_net, pooled_net, tiled_net, bare_net, normed_net, large_net]
 
 
 @functools.cache

@@ -87,6 +87,29 @@ def test_batches_of_every_size_equal_double_precision(make: Any, records_: int, 
     assert error <= 1e-6 * np.linalg.norm(shares[:records_], axis=1).sum()
 
 
+@pytest.mark.parametrize("deep", [1, 4, 5, 8])
+def test_gradients_of_deep_networks_in_tiles_equal_double_precision(deep: int, instructions: str) -> None:
+    """Errors of one layer are inputs of the next: large tiles are for four layers at most, small ones for more.
+
+    One record of nine may stand at the kink of a relu, where the last bit of any arithmetic decides.
+    """
+    torch.manual_seed(deep)
+    rest: list[nn.Module] = []
+    for _ in range(deep):
+        rest += [nn.Conv2d(16, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.ReLU()]
+    first = nn.Conv2d(1, 16, 3, padding=1)
+    module = nn.Sequential(
+        nn.Unflatten(1, (1, 12, 16)), first, *rest, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, CLASSES)
+    )
+    data, flat, errors = drawn_records(192, 9), flat_of(module), []
+    engine = engine_for(module, engine="network")
+    for place in range(9):
+        own = reference.gradient(describe(module), (192,), flat, data.x[place], int(data.y[place]))
+        found = summed(engine, data.take(np.array([place])), flat, 1e6)
+        errors.append(np.linalg.norm(found - own) / np.linalg.norm(own))
+    assert sorted(errors)[7] <= 1e-6
+
+
 @given(networks(), st.sampled_from([0.1, 1e6]))
 @settings(DRAWN, max_examples=25)
 @pytest.mark.filterwarnings("ignore")
@@ -269,6 +292,18 @@ def test_arrays_that_are_not_contiguous_and_channels_last_images() -> None:
     assert np.array_equal(engine.logits(flat, last.reshape(9, -1)), engine.logits(flat, images.reshape(9, -1)))
 
 
+def test_modules_whose_weights_lie_channels_last() -> None:
+    plain, last = image_net(), copy.deepcopy(image_net())
+    for p in last.parameters():
+        if p.dim() == 4:
+            p.data = p.data.contiguous(memory_format=torch.channels_last)
+    data, flat = drawn_records(144, 9), flat_of(plain)
+    assert type(engine_for(last)) is NetworkEngine
+    assert np.array_equal(engine_for(last).start(Randomness.rehearsal(0)), flat)
+    found = [summed(engine_for(one), data, flat, 1.0) for one in (plain, last)]
+    assert np.array_equal(*found)
+
+
 def test_margins_may_be_wider_than_the_image() -> None:
     torch.manual_seed(3)
     module = nn.Sequential(
@@ -318,6 +353,14 @@ def test_the_kernel_refuses_what_is_not_a_network() -> None:
             kernel.net_sum(*good[:2], bad_order, *good[3:], y, np.array([0]), rule, 0.0, False, room, out, norms)
         with pytest.raises(IndexError, match="parameter"):
             kernel.net_forward(*good[:2], bad_order, good[3], x, room, np.zeros((2, 2), np.float32))
+    swapped = order.copy()
+    swapped[[0, 1]] = swapped[[1, 0]]  # outputs of a layer that do not follow each other
+    with pytest.raises(IndexError, match="parameter"):
+        kernel.net_sum(*good[:2], swapped, *good[3:], y, np.array([0]), rule, 0.0, False, room, out, norms)
+    with pytest.raises((ValueError, BufferError), match="contiguous"):
+        kernel.net_sum(
+            *good[:5], np.zeros((2, 8), np.float32)[:, ::2], y, np.array([0]), rule, 0.0, False, room, out, norms
+        )
     with pytest.raises(ValueError, match="order"):
         kernel.net_sum(*good[:2], order[:9], *good[3:], y, np.array([0]), rule, 0.0, False, room, out, norms)
     with pytest.raises(ValueError, match="room"):

@@ -26,12 +26,13 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dptune._progress import VARIABLE, written_to
+from dptune._threads import threads_alone
 from dptune.errors import DptuneError
 from dptune.executors._messages import pack_ready, pack_result, unpack_tasks
 from dptune.executors._sharing import views
 from dptune.executors.base import Result, Task
 from dptune.executors.models import open_model, pack_model
-from dptune.trainer import DeclaresFactory, SupportsFit, SupportsStacking
+from dptune.trainer import DeclaresFactory, SupportsFit, SupportsStacking, SupportsThreads
 
 __all__ = ["main", "serve", "try_blank"]
 
@@ -116,6 +117,8 @@ def _attempt(
     try:
         trial, randomness = trial_from_json(task.trial), Randomness(secret)
         factory = trainer.module_factory if isinstance(trainer, DeclaresFactory) else None
+        if trial.final and isinstance(trainer, SupportsThreads):  # it is alone, and its values do not depend on this
+            trainer = trainer.with_threads(threads_alone())
         if fitted is None:
             start = None if task.start is None else open_model(task.start, pickle=pickles, factory=factory)
             model, score = fit_trial(trainer, trial, data, randomness, start=start)

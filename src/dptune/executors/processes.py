@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dptune._progress import VARIABLE
-from dptune._threads import one_thread
+from dptune._threads import ALONE, one_thread
 from dptune._validate import integer
 from dptune.errors import InvalidInput, Stopped
 from dptune.executors._messages import LARGEST, BadMessage, pack_tasks, unpack_ready, unpack_result
@@ -37,12 +37,12 @@ _STARTS = 5  # in a row without one that got ready: then there is no use in goin
 _READY = 600.0  # seconds that a worker may take to load trainer and data
 
 
-def environment(folder: Path, steps: Path | None = None) -> dict[str, str]:
+def environment(folder: Path, steps: Path | None = None, workers: int = 1) -> dict[str, str]:
     """A worker's environment: one thread, temporary files in ``folder``, modules where this process finds them.
 
-    ``steps`` is where the worker of a rehearsal keeps its step; it is in the environment of no other.
+    Only workers of a rehearsal keep their ``steps``. A final training may use the processors of all ``workers``.
     """
-    given = {**os.environ, **one_thread(), "TMPDIR": str(folder), "PYTHONHASHSEED": "0"}
+    given = {**os.environ, **one_thread(), ALONE: str(workers), "TMPDIR": str(folder), "PYTHONHASHSEED": "0"}
     given.pop(VARIABLE, None)
     given |= {} if steps is None else {VARIABLE: str(steps.absolute())}
     if given.get("PYTHONPATH"):  # it may be relative to the folder of this process, and workers live in another
@@ -172,7 +172,7 @@ class _Session:
                 stderr=log,
                 pass_fds=[theirs.fileno(), *self.memory.descriptors],
                 cwd=folder,
-                env=environment(folder, self.work.steps),
+                env=environment(folder, self.work.steps, self.slots),
             )
             return _Worker(process, Connection(ours.detach()), _READY)
 

@@ -40,6 +40,8 @@
 #define strip2 NAME(strip2)
 #define strip1 NAME(strip1)
 #define multiply NAME(multiply)
+#define multiply_fresh NAME(multiply_fresh)
+#define multiply_parts NAME(multiply_parts)
 #define exponential NAME(exponential)
 #define hyperbolic NAME(hyperbolic)
 #define activate NAME(activate)
@@ -228,6 +230,8 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 #undef strip2
 #undef strip1
 #undef multiply
+#undef multiply_fresh
+#undef multiply_parts
 #undef exponential
 #undef hyperbolic
 #undef activate

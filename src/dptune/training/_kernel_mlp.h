@@ -4,10 +4,15 @@
 
 /* c[i][j] += sum over k of a[i * am + k * ak] * b[k * ldb + j], for `rows` rows and `nv` vectors of columns. */
 INLINE void tile(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, const int rows,
-                 const int nv, long depth) {
+                 const int nv, long depth, int fresh) {
     vec acc[12][4];
-    FULLY for (int r = 0; r < rows; r++)
-        FULLY for (int v = 0; v < nv; v++) acc[r][v] = load(c + r * ldc + v * LANES);
+    if (fresh) {
+        FULLY for (int r = 0; r < rows; r++)
+            FULLY for (int v = 0; v < nv; v++) acc[r][v] = (vec){0};
+    } else {
+        FULLY for (int r = 0; r < rows; r++)
+            FULLY for (int v = 0; v < nv; v++) acc[r][v] = load(c + r * ldc + v * LANES);
+    }
     for (long k = 0; k < depth; k++) {
         vec w[4];
         FULLY for (int v = 0; v < nv; v++) w[v] = load(b + k * ldb + v * LANES);
@@ -20,40 +25,53 @@ INLINE void tile(const float *a, long am, long ak, const float *b, long ldb, flo
         FULLY for (int v = 0; v < nv; v++) store(c + r * ldc + v * LANES, acc[r][v]);
 }
 
+#define TILE(rows, nv) tile(a + i * am, am, ak, b, ldb, c + i * ldc, ldc, rows, nv, depth, fresh)
 #define STRIP(rows, nv)                                                                             \
     do {                                                                                            \
         long i = 0;                                                                                 \
-        for (; i + rows <= m; i += rows) tile(a + i * am, am, ak, b, ldb, c + i * ldc, ldc, rows, nv, depth); \
-        for (; i + 3 <= m; i += 3) tile(a + i * am, am, ak, b, ldb, c + i * ldc, ldc, 3, nv, depth); \
-        for (; i < m; i++) tile(a + i * am, am, ak, b, ldb, c + i * ldc, ldc, 1, nv, depth);        \
+        for (; i + rows <= m; i += rows) TILE(rows, nv);                                             \
+        for (; i + 3 <= m; i += 3) TILE(3, nv);                                                     \
+        for (; i < m; i++) TILE(1, nv);                                                             \
     } while (0)
 
 #if ROOMY
-PART void strip4(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, long m, long depth) {
+PART void strip4(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, long m, long depth,
+                 int fresh) {
     STRIP(6, 4);
 }
 #endif
-PART void strip2(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, long m, long depth) {
+PART void strip2(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, long m, long depth,
+                 int fresh) {
     STRIP((ROOMY ? 12 : 6), 2);
 }
-PART void strip1(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, long m, long depth) {
+PART void strip1(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, long m, long depth,
+                 int fresh) {
     STRIP(12, 1);
 }
 #undef STRIP
+#undef TILE
 
-/* c (m rows of n columns, n a multiple of 16) += a b; am and ak are the strides of a. DEPTH rows of b at a time, so
- * that 64 columns of them stay in the first cache. */
-PART void multiply(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, long m, long n,
-                   long depth) {
-    for (long part = 0; depth > 0; depth -= part, a += part * ak, b += part * ldb) {
+/* c (m rows of n columns, n a multiple of 16) += a b, or = a b where it is fresh; am and ak are the strides of a. DEPTH
+ * rows of b at a time, so that 64 columns of them stay in the first cache. */
+INLINE void multiply_parts(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, long m, long n,
+                           long depth, int fresh) {
+    for (long part = 0; depth > 0; depth -= part, a += part * ak, b += part * ldb, fresh = 0) {
         part = depth <= DEPTH + DEPTH / 3 ? depth : DEPTH; /* no short rest */
         long j = 0;
 #if ROOMY
-        for (; j + 4 * LANES <= n; j += 4 * LANES) strip4(a, am, ak, b + j, ldb, c + j, ldc, m, part);
+        for (; j + 4 * LANES <= n; j += 4 * LANES) strip4(a, am, ak, b + j, ldb, c + j, ldc, m, part, fresh);
 #endif
-        for (; j + 2 * LANES <= n; j += 2 * LANES) strip2(a, am, ak, b + j, ldb, c + j, ldc, m, part);
-        if (j < n) strip1(a, am, ak, b + j, ldb, c + j, ldc, m, part);
+        for (; j + 2 * LANES <= n; j += 2 * LANES) strip2(a, am, ak, b + j, ldb, c + j, ldc, m, part, fresh);
+        if (j < n) strip1(a, am, ak, b + j, ldb, c + j, ldc, m, part, fresh);
     }
+}
+PART void multiply(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, long m, long n,
+                   long depth) {
+    multiply_parts(a, am, ak, b, ldb, c, ldc, m, n, depth, 0);
+}
+PART void multiply_fresh(const float *a, long am, long ak, const float *b, long ldb, float *c, long ldc, long m, long n,
+                         long depth) {
+    multiply_parts(a, am, ak, b, ldb, c, ldc, m, n, depth, 1);
 }
 
 /* exp for arguments up to 88, relative error about 1e-7. */

@@ -8,7 +8,7 @@
 enum { LINEAR, CONV, MAX_POOL, AVERAGE_POOL, ACTIVATION, NORM, MASK };
 enum { RELU, TANH, SIGMOID, SILU, GELU, GELU_TANH, ELU };
 enum { FIELDS = 17, CONSTANTS = 4, MOST_LAYERS = 256, GROUP = 32, MLP_GROUP = 96, PATCHES = 32768, SLACK = 64 };
-enum { FEW_PLACES = 56, FEW_VALUES = 64, TILE_VALUES = 6400 };
+enum { FEW_PLACES = 56, FEW_VALUES = 64, TILE_VALUES = 6400, MOST_LARGE = 4 };
 static const int64_t MOST_VALUES = (int64_t)1 << 31;
 
 /* How a record's gradient is clipped: it is multiplied by top / max(norm + stability, floor), so that it is at most `top`
@@ -29,19 +29,22 @@ typedef struct {
     long edge_h, edge_w;        /* sides of the input with its margin */
     long weights;               /* where they begin in the vector of parameters */
     long mask;                  /* where a mask begins in the vector of masks */
-    /* Convolutions that are computed in tiles of 2 x 2 outputs (_kernel_net_tiles.h): how many, and at a time, the sides of
-     * the input that makes them whole, and the weights that they need. */
-    long tiles, tw, some, tall, broad;
+    /* Convolutions that are computed in tiles (_kernel_net_tiles.h): the sides of a tile's inputs (4 or 6), how many tiles,
+     * and at a time, the sides of the input that makes them whole, and the weights that they need. */
+    int nh, nw;
+    long tiles, tw, some, some_rows, tall, broad;
     float *u, *ut;
+    int pooled;                 /* a norm that is computed together with the pooling behind it (_kernel_net_pooled.h) */
     int alone;                  /* one gradient is kept for each record of a group, not one in all */
     int below;                  /* a layer before this one has weights */
     float *x, *y, *d;           /* inputs, outputs, derivatives by outputs (where they are kept for the group) */
     float *w, *t, *g, *s;
     double *e;
+    int32_t *whole;             /* what a group adds to an exact sum of gradients that are written down */
     /* Convolutions whose derivatives are mostly zero (after pooling): gradient and sums with outputs as rows of `long_`
      * values, and whether this record's gradient is there. */
     long long_;
-    int few, any_few;           /* of this record; of any in this sum */
+    int sparse, few, any_few;   /* whether they may be; of this record; of any in this sum */
     float *g_few, *s_few;
     double *e_few;
     int32_t *at;                /* which value of a window was the largest */
@@ -64,6 +67,8 @@ typedef struct {
     float *tile_x, *tile_y, *tile_g;
     double *sums;
     float *each; /* a norm's figures of every channel */
+    int32_t *places; /* of one output's weights in torch's order; and sixteen rows of weights */
+    float *turned;
     int64_t label[MLP_GROUP];
     double target[MLP_GROUP], length[MLP_GROUP]; /* length: the norm of a record's gradient; zero where it overflows */
 } Net;
@@ -76,13 +81,31 @@ static int needs_input(const Layer *l) {
     return l->kind == ACTIVATION && (l->act == SILU || l->act == GELU || l->act == GELU_TANH);
 }
 
-/* Tiles where they need fewer operations: 16 products for 4 outputs, not 36, and 40 for each weight to and fro. */
-static void plan_tiles(Layer *l) {
-    const long high = (l->oh + 1) / 2, wide = (l->ow + 1) / 2;
+/* Tiles where they need fewer operations: 16 products for 4 outputs, not 36 (or 24 for 8, or 36 for 16), and two and a
+ * half for each of those and each weight to and fro. The first `sizes` of these sizes are tried; large tiles are taken
+ * where they are not too few. */
+static void plan_tiles(Layer *l, int sizes) {
+    const long plain = l->places * 72;
+    long least = 0;
     if (l->kh != 3 || l->kw != 3 || l->sh != 1 || l->sw != 1 || l->ic % 16 || l->oc % 16) return;
-    if (16 * high * wide + 40 > l->places * 36 / 5) return;
-    l->tiles = high * wide, l->tw = wide, l->tall = 2 * high + 2, l->broad = 2 * wide + 2;
-    l->some = TILE_VALUES / (l->ic + l->oc) + 12;
+    for (int size = 0; size < sizes; size++) {
+        const int nh = size == 2 ? 6 : 4, nw = size ? 6 : 4;
+        const long high = (l->oh + nh - 3) / (nh - 2), wide = (l->ow + nw - 3) / (nw - 2);
+        const long work = nh * nw * (10 * high * wide + 60);
+        if (nh * nw * (10 * high * wide + 25) > plain || (least && work >= least)) continue;
+        least = work, l->nh = nh, l->nw = nw;
+        l->tiles = high * wide, l->tw = wide, l->tall = (nh - 2) * high + 2, l->broad = (nw - 2) * wide + 2;
+        l->some_rows = 65536 / (nh * nw * l->oc) / 6 * 6 + 6; /* of weights at a time */
+        l->some = TILE_VALUES * 16 / (nh * nw) / (l->ic + l->oc) + 12;
+    }
+}
+
+/* Whether a norm goes to pooling that may be computed with it. Groups of few values have a way back of their own. */
+static int goes_to_windows(const Layer *l) {
+    const Layer *next = l + 1;
+    if (l->kind != NORM || next->kind != MAX_POOL || l->each || l->ic % 16 || l->ih % 2 || l->iw % 2) return 0;
+    if (l->ic / l->groups * l->ih * l->iw <= FEW_VALUES || next->ic != l->ic || next->ih != l->ih) return 0;
+    return next->kh == 2 && next->kw == 2 && next->sh == 2 && next->sw == 2 && !next->ph && !next->pw;
 }
 
 /* Whether numbers of a layer are possible; sizes are computed on the way. */
@@ -110,7 +133,7 @@ static int read_layer(Layer *l, const int64_t *f, const float *constants) {
         l->depth = l->kh * l->kw * l->ic, l->seg = rounded(l->kw * l->ic);
         l->patch = rounded(l->depth) + 16, l->long_ = rounded(l->depth);
         l->rows = l->depth + l->bias, l->cols = l->oc;
-        plan_tiles(l);
+        plan_tiles(l, 1);
     }
     if (l->kind == NORM) {
         if (l->groups < 1 || l->ic % l->groups || (l->each && l->groups != 1)) return 0;
@@ -131,7 +154,7 @@ static float *take(char *room, size_t *used, size_t count, size_t bytes) {
 /* Read the description; false if it is not possible. */
 static int read_net(Net *n, const Py_buffer *fields, const Py_buffer *constants, Py_ssize_t masks) {
     const int64_t *f = fields->buf;
-    int weights = 0;
+    int weights = 0, tiled = 0, bent = 0;
     double held = 0;
     n->layers = (int)(fields->len / 8 / FIELDS);
     if (n->layers < 1 || n->layers > MOST_LAYERS || fields->len != n->layers * FIELDS * 8) return 0;
@@ -142,22 +165,32 @@ static int read_net(Net *n, const Py_buffer *fields, const Py_buffer *constants,
         if (!read_layer(l, f + k * FIELDS, (const float *)constants->buf + k * CONSTANTS)) return 0;
         if (k && l->in != n->layer[k - 1].out) return 0;
         if (l->kind == MASK && masks >= 0 && (l->mask < 0 || l->mask > masks / 4 - l->in)) return 0;
+        tiled += l->tiles > 0, bent += l->kind == ACTIVATION && l->act != RELU;
         l->below = weights, weights |= l->rows > 0;
         l->weights = n->dimension, n->dimension += l->rows * l->cols;
         if (l->kind == LINEAR && n->first == n->layers) n->first = k;
         held += (double)(l->outof + l->into);
     }
+    /* Large tiles lose up to three times what small ones do. They are used where that was measured to leave gradients
+     * within 1e-6: in a few layers, and where no activation but relu makes more of it (docs/engine.md). */
+    for (int k = 0; k < n->layers && bent == 0 && tiled <= MOST_LARGE; k++)
+        if (n->layer[k].tiles) plan_tiles(n->layer + k, 3);
     n->classes = n->layer[n->layers - 1].out;
     n->group = n->first ? GROUP : MLP_GROUP; /* many records share what is read of dense layers, few share the caches */
     while (n->group > 1 && held * n->group > 1.2e7) n->group /= 2;
-    for (int k = 0; k < n->layers; k++) n->layer[k].alone = n->layer[k].rows && per_record(n->layer + k) && k > n->first;
+    for (int k = 0; k < n->layers; k++) {
+        Layer *l = n->layer + k;
+        l->alone = l->rows && per_record(l) && k > n->first;
+        l->pooled = k + 1 < n->layers && goes_to_windows(l);
+        l->sparse = !l->alone && k + 1 < n->layers && l[1].kind != NORM; /* derivatives by a norm's inputs are no zeros */
+    }
     return weights && n->dimension < MOST_VALUES;
 }
 
 /* Lay out the room from `room` on (or nowhere); returns the bytes that it takes. */
 static size_t lay_out_net(Net *n, int exact, char *room) {
     size_t used = 0, widest = 0, patches = 0, spreads = 0, edged = 0, slopes = 0, channels = 0, lists = 0;
-    size_t tile_x = 0, tile_y = 0, tile_g = 0;
+    size_t tile_x = 0, tile_y = 0, tile_g = 0, deepest = 0;
     const size_t group = (size_t)n->group;
     float *last = take(room, &used, group * (size_t)n->layer[0].into, 4);
     for (int k = 0; k < n->layers; k++) {
@@ -167,13 +200,14 @@ static size_t lay_out_net(Net *n, int exact, char *room) {
         /* A norm's inputs stay as they are, and so do outputs that an activation needs on the way back. */
         l->x = last;
         l->y = in_place && !(l->kind == MASK && before && before->kind == ACTIVATION)
-                   ? last : take(room, &used, group * (size_t)l->outof, 4);
+                   ? last : take(room, &used, group * (size_t)(l->pooled ? l[1].outof : l->outof), 4);
         last = l->y;
         if (l->rows) {
             l->w = take(room, &used, table, 4);
             l->g = l->kind == LINEAR ? NULL : take(room, &used, table * (l->alone ? group : 1), 4);
             l->s = exact ? NULL : take(room, &used, table, 4);
             l->e = exact ? (double *)take(room, &used, table, 8) : NULL;
+            l->whole = exact && l->kind != LINEAR ? (int32_t *)take(room, &used, table, 4) : NULL;
             l->norm = (double *)take(room, &used, group, 8);
             l->factor = take(room, &used, group, 4);
         }
@@ -182,7 +216,7 @@ static size_t lay_out_net(Net *n, int exact, char *room) {
             size_t block = (size_t)(PATCHES / l->patch + FEW_PLACES);
             if ((size_t)l->places < block) block = (size_t)l->places;
             l->t = l->below ? take(room, &used, (size_t)(l->oc * l->kh * l->seg), 4) : NULL;
-            if (!l->alone) {
+            if (l->sparse) {
                 const size_t turned = (size_t)(l->oc * l->long_);
                 l->g_few = take(room, &used, turned, 4);
                 l->s_few = exact ? NULL : take(room, &used, turned, 4);
@@ -196,17 +230,19 @@ static size_t lay_out_net(Net *n, int exact, char *room) {
         }
         if (l->tiles) {
             const size_t some = (size_t)(l->some < l->tiles ? l->some : l->tiles) + 12, size = (size_t)(l->ic * l->oc);
-            l->u = take(room, &used, 16 * size, 4);
-            l->ut = l->below ? take(room, &used, 16 * size, 4) : NULL;
-            if (16 * (some * (size_t)l->ic + 16) > tile_x) tile_x = 16 * (some * (size_t)l->ic + 16);
-            if (16 * (some * (size_t)l->oc + 16) > tile_y) tile_y = 16 * (some * (size_t)l->oc + 16);
-            if (16 * size > tile_g) tile_g = 16 * size;
+            const size_t nodes = (size_t)(l->nh * l->nw);
+            l->u = take(room, &used, nodes * size, 4);
+            l->ut = l->below ? take(room, &used, nodes * size, 4) : NULL;
+            if (nodes * (some * (size_t)l->ic + 16) > tile_x) tile_x = nodes * (some * (size_t)l->ic + 16);
+            if (nodes * (some * (size_t)l->oc + 16) > tile_y) tile_y = nodes * (some * (size_t)l->oc + 16);
+            if (nodes * (size + 16) > tile_g) tile_g = nodes * (size + 16);
             if ((size_t)(l->tall * l->broad * l->ic) > edged) edged = (size_t)(l->tall * l->broad * l->ic);
         }
         if (l->kind == MAX_POOL) l->at = (int32_t *)take(room, &used, group * (size_t)l->outof, 4);
         if (l->kind == NORM) l->stat = take(room, &used, group * 2 * (size_t)l->groups, 4);
         if ((size_t)l->into > widest) widest = (size_t)l->into;
         if ((size_t)l->outof > widest) widest = (size_t)l->outof;
+        if (l->kind != NORM && (size_t)l->rows > deepest) deepest = (size_t)l->rows;
         if ((size_t)l->ic > channels) channels = (size_t)l->ic;
     }
     for (int k = n->layers - 1; k >= 0; k--) { /* of dense layers, and of the last layer before one or in all */
@@ -229,5 +265,7 @@ static size_t lay_out_net(Net *n, int exact, char *room) {
     n->counts = (int32_t *)take(room, &used, lists + FEW_PLACES, 4);
     n->sums = (double *)take(room, &used, 4 * channels, 8);
     n->each = take(room, &used, 4 * channels, 4);
+    n->places = (int32_t *)take(room, &used, deepest, 4);
+    n->turned = take(room, &used, 16 * (size_t)rounded((long)deepest), 4);
     return used;
 }

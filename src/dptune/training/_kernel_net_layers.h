@@ -3,13 +3,18 @@
 
 /* ---- convolutions, as products with patches ---- */
 
-/* The input with a margin of zeros; itself where there is none. */
-INLINE const float *NAME(with_margin)(const Layer *l, const float *x, float *room) {
-    if (!l->ph && !l->pw) return x;
-    const long row = l->iw * l->ic, wide = l->edge_w * l->ic;
-    memset(room, 0, (size_t)(l->edge_h * wide) * sizeof(float));
-    for (long i = 0; i < l->ih; i++)
-        memcpy(room + (i + l->ph) * wide + l->pw * l->ic, x + i * row, (size_t)row * sizeof(float));
+/* The input with a margin of zeros, `tall` x `broad` places in all; itself where there is none. */
+INLINE const float *NAME(with_margin)(const Layer *l, const float *x, float *room, long tall, long broad) {
+    if (tall == l->ih && broad == l->iw) return x;
+    const long row = l->iw * l->ic, wide = broad * l->ic, before = l->pw * l->ic, after = wide - before - row;
+    float *to = room + l->ph * wide;
+    memset(room, 0, (size_t)(l->ph * wide) * sizeof(float));
+    for (long i = 0; i < l->ih; i++, to += wide) {
+        memset(to, 0, (size_t)before * sizeof(float));
+        memcpy(to + before, x + i * row, (size_t)row * sizeof(float));
+        memset(to + before + row, 0, (size_t)after * sizeof(float));
+    }
+    memset(to, 0, (size_t)((tall - l->ih - l->ph) * wide) * sizeof(float));
     return room;
 }
 
@@ -48,18 +53,7 @@ INLINE void NAME(pad_rows)(const float *from, float *to, long rows, long cols, l
     }
 }
 
-/* Rows of `from` (with `cols` values, `wide` apart) as columns of `to`, whose rows are `apart`; both are padded to 16. */
-PART void NAME(turn_table)(const float *from, float *to, long rows, long cols, long wide, long apart) {
-    for (long i = 0; i < rows; i += 16) { /* 16 x 16 at a time: one line of the cache of each */
-        const long some = rows - i < 16 ? rows - i : 16;
-        for (long j = 0; j < cols; j += 16) {
-            float block[16][16] = {{0}};
-            for (long a = 0; a < some; a++)
-                for (long b = 0; b < 16; b++) block[b][a] = from[(i + a) * wide + j + b];
-            for (long b = 0; b < 16 && j + b < cols; b++) memcpy(to + (j + b) * apart + i, block[b], sizeof block[b]);
-        }
-    }
-}
+#include "_kernel_net_order.h"
 
 #include "_kernel_net_tiles.h"
 
@@ -70,7 +64,7 @@ PART void NAME(conv_forward)(Net *n, const Layer *l, const float *x, float *y) {
         NAME(tiles_forward)(n, l, x, y);
         return;
     }
-    x = NAME(with_margin)(l, x, n->edged);
+    x = NAME(with_margin)(l, x, n->edged, l->edge_h, l->edge_w);
     for (long first = 0; first < l->places; first += block) {
         const long end = first + block < l->places ? first + block : l->places, count = end - first;
         float *z = l->wide == l->oc ? y + first * l->oc : n->slopes;
@@ -85,13 +79,14 @@ PART void NAME(conv_forward)(Net *n, const Layer *l, const float *x, float *y) {
 
 /* ---- the way back where most derivatives are zero, as behind pooling ---- */
 
-/* Whether they are: at most two of five. It depends on this record alone. */
+/* Whether they are: at most four of ten; three, or one, where small or large tiles are the other way. It depends on this
+ * record alone. */
 INLINE int NAME(mostly_zero)(const Layer *l, const float *d) {
-    const long most = l->out * 2 / 5;
-    long count = 0;
+    long count = 0, i = 0;
     if (!l->g_few) return 0;
-    for (long i = 0; i < l->out; i++) count += d[i] != 0;
-    return count <= most;
+    for (; i + LANES <= l->out; i += LANES) count += __builtin_popcount(nonzero(load(d + i)));
+    for (; i < l->out; i++) count += d[i] != 0;
+    return count * 10 <= l->out * (!l->tiles ? 4 : l->nw == 4 ? 3 : 1);
 }
 
 /* The derivatives that are not zero, listed for every channel and for every place. */
@@ -150,9 +145,9 @@ PART void NAME(conv_backward)(Net *n, Layer *l, const float *x, const float *d, 
         NAME(tiles_backward)(n, l, x, d, g, dx);
         return;
     }
-    x = NAME(with_margin)(l, x, n->edged);
+    x = NAME(with_margin)(l, x, n->edged, l->edge_h, l->edge_w);
     if (few) memset(l->g_few, 0, (size_t)(l->oc * l->long_) * sizeof(float));
-    memset(few ? g + l->depth * l->wide : g, 0, (size_t)((few ? l->bias : l->rows) * l->wide) * sizeof(float));
+    memset(g + l->depth * l->wide, 0, (size_t)(l->bias * l->wide) * sizeof(float));
     if (dx) memset(into, 0, (size_t)area * sizeof(float));
     for (long first = 0; first < l->places; first += block) {
         const long end = first + block < l->places ? first + block : l->places, count = end - first;
@@ -166,7 +161,8 @@ PART void NAME(conv_backward)(Net *n, Layer *l, const float *x, const float *d, 
             NAME(list_slopes)(n, l, slopes, count);
             NAME(add_lists)(n->which[0], n->value[0], n->counts, FEW_PLACES, l->oc, n->patches, l->patch, l->g_few,
                             l->long_, l->long_, 0);
-        } else multiply(n->patches, 1, l->patch, slopes, l->wide, g, l->wide, l->depth, l->wide, count);
+        } else if (first) multiply(n->patches, 1, l->patch, slopes, l->wide, g, l->wide, l->depth, l->wide, count);
+        else multiply_fresh(n->patches, 1, l->patch, slopes, l->wide, g, l->wide, l->depth, l->wide, count);
         for (long p = 0; l->bias && p < count; p++) {
             float *to = g + l->depth * l->wide;
             for (long j = 0; j < l->wide; j += LANES) store(to + j, load(to + j) + load(slopes + p * l->wide + j));
@@ -175,10 +171,7 @@ PART void NAME(conv_backward)(Net *n, Layer *l, const float *x, const float *d, 
         if (few)
             NAME(add_lists)(n->which[1], n->value[1], n->counts + l->wide, l->wide, count, l->t, columns, n->lanes,
                             columns, columns, 1);
-        else {
-            memset(n->lanes, 0, (size_t)(count * columns) * sizeof(float));
-            multiply(slopes, l->wide, 1, l->t, columns, n->lanes, columns, count, columns, l->oc);
-        }
+        else multiply_fresh(slopes, l->wide, 1, l->t, columns, n->lanes, columns, count, columns, l->oc);
         NAME(scatter_patches)(l, n->lanes, into, first, end);
     }
     for (long o = 0; few && o < l->oc; o++) /* behind the end of a patch there is anything */
@@ -336,3 +329,5 @@ PART void NAME(activation)(const Layer *l, const float *x, float *y, float *d) {
 #undef EACH
 
 #include "_kernel_net_norms.h"
+
+#include "_kernel_net_pooled.h"

@@ -132,6 +132,27 @@ INLINE void NAME(back_few)(const Layer *l, const float *x, const float *d, const
     }
 }
 
+/* From sums over places for every channel, the gradient into `g`, and means over every group of derivatives by what is
+ * before the weights, and of them times the normalised values: the third and the fourth part of n->sums. */
+INLINE void NAME(means_of_slopes)(Net *n, const Layer *l, float *g) {
+    const long c = l->ic, part = c / l->groups;
+    const double count = (double)(part * l->ih * l->iw);
+    double *slopes = n->sums, *products = n->sums + c;
+    if (l->rows && !l->each) {
+        memset(g, 0, (size_t)(l->rows * l->wide) * sizeof(float));
+        for (long k = 0; k < c; k++) {
+            g[k] = (float)products[k];
+            if (l->bias) g[l->wide + k] = (float)slopes[k];
+            slopes[k] *= (double)l->w[k], products[k] *= (double)l->w[k];
+        }
+    }
+    for (long q = 0; q < l->groups; q++) {
+        double all = 0, v = 0;
+        for (long k = q * part; k < (q + 1) * part; k++) all += slopes[k], v += products[k];
+        n->sums[2 * c + q] = all / count, n->sums[3 * c + q] = v / count;
+    }
+}
+
 /* With v the normalised values and e = d w: dx = inverse (e - mean(e) - v mean(e v)), means over the group. */
 PART void NAME(norm_backward)(Net *n, const Layer *l, const float *x, const float *stat, const float *d, float *g,
                               float *dx) {
@@ -139,21 +160,12 @@ PART void NAME(norm_backward)(Net *n, const Layer *l, const float *x, const floa
     const double count = (double)(part * places);
     double *slopes = n->sums, *products = n->sums + c, *own_s = n->sums + 2 * c, *own_p = n->sums + 3 * c;
     float *mean = n->each, *inverse = mean + c, *s = mean + 2 * c, *m = mean + 3 * c;
-    if (l->rows) memset(g, 0, (size_t)(l->rows * l->wide) * sizeof(float));
+    if (l->rows && l->each) memset(g, 0, (size_t)(l->rows * l->wide) * sizeof(float));
     for (long k = 0; k < c; k++) mean[k] = stat[2 * (k / part)], inverse[k] = stat[2 * (k / part) + 1];
     if (l->rows && l->each) NAME(slopes_of_each)(l, x, d, mean, inverse, g, slopes, products);
     else NAME(sums_of_slopes)(x, d, mean, inverse, c, places, slopes, products);
-    for (long k = 0; l->rows && !l->each && k < c; k++) {
-        g[k] = (float)products[k];
-        if (l->bias) g[l->wide + k] = (float)slopes[k];
-        slopes[k] *= (double)l->w[k], products[k] *= (double)l->w[k];
-    }
+    NAME(means_of_slopes)(n, l, g);
     if (!dx) return;
-    for (long q = 0; q < l->groups; q++) {
-        double all = 0, v = 0;
-        for (long k = q * part; k < (q + 1) * part; k++) all += slopes[k], v += products[k];
-        own_s[q] = all / count, own_p[q] = v / count;
-    }
     if (count <= FEW_VALUES) {
         NAME(back_few)(l, x, d, mean, inverse, own_s, own_p, dx);
         for (long i = l->in; i < l->into; i++) dx[i] = 0;

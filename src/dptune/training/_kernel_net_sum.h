@@ -5,48 +5,20 @@
  * values stay in the caches; gradients of convolutions and norms are written down, squared and added. A record's
  * gradient is longer than 2^64, or not finite: it contributes nothing. */
 
-/* A layer's weights from torch's order, padded. A few columns at a time: what they are read from stays in the caches. */
-INLINE void NAME(fetch_weights)(const Layer *l, const float *p, const int32_t *order) {
-    const int32_t *at = order + l->weights;
-    for (long first = 0; first < l->wide; first += 16) {
-        const long end = first + 16 < l->cols ? first + 16 : l->cols;
-        for (long i = 0; i < l->rows; i++) {
-            float *to = l->w + i * l->wide;
-            for (long j = first; j < end; j++) to[j] = p[at[i * l->cols + j]];
-            for (long j = end; j < first + 16; j++) to[j] = 0;
-        }
-    }
-}
-
-/* The way back: a layer's sums in torch's order. */
-INLINE void NAME(give_sums)(const Layer *l, const int32_t *order, float *sum, double *exact) {
-    const int32_t *at = order + l->weights;
-    for (long first = 0; first < l->cols; first += 8) {
-        const long end = first + 8 < l->cols ? first + 8 : l->cols;
-        for (long i = 0; i < l->rows; i++)
-            if (exact)
-                for (long j = first; j < end; j++) exact[at[i * l->cols + j]] = l->e[i * l->wide + j];
-            else
-                for (long j = first; j < end; j++) sum[at[i * l->cols + j]] = l->s[i * l->wide + j];
-    }
-}
-
 /* Padded weights, transposed ones for the way back; sums at zero. */
 PART void NAME(prepare_net)(Net *n, const float *p, const int32_t *order, int back) {
     for (int k = 0; k < n->layers; k++) {
         Layer *l = n->layer + k;
         if (!l->rows) continue;
-        NAME(fetch_weights)(l, p, order);
+        NAME(fetch_weights)(n, l, p, order, back);
         if (l->tiles) NAME(prepare_tiles)(l);
         l->any_few = 0;
         if (!back) continue;
         if (l->s) memset(l->s, 0, (size_t)(l->rows * l->wide) * sizeof(float));
         if (l->e) memset(l->e, 0, (size_t)(l->rows * l->wide) * sizeof(double));
+        if (l->whole) memset(l->whole, 0, (size_t)(l->rows * l->wide) * sizeof(int32_t));
         if (!l->t) continue;
-        if (l->kind == LINEAR) {
-            NAME(turn_table)(l->w, l->t, l->in, l->out, l->wide, l->into);
-            continue;
-        }
+        if (l->kind == LINEAR) continue; /* they were fetched that way */
         const long piece = l->kw * l->ic;
         memset(l->t, 0, (size_t)(l->oc * l->kh * l->seg) * sizeof(float));
         for (long j = 0; j < l->oc; j++)
@@ -69,6 +41,12 @@ INLINE void NAME(fetch_record)(const Layer *l, const float *from, float *to) {
 INLINE void NAME(forward_alone)(Net *n, Layer *l, const float *masks, long r) {
     const float *x = l->x + r * l->into;
     float *y = l->y + r * l->outof;
+    if (l->pooled) { /* with the layer behind it */
+        Layer *next = l + 1;
+        NAME(pooled_forward)(n, l, x, l->y + r * next->outof, next->y + r * next->outof, next->at + r * next->outof,
+                             l->stat + r * 2 * l->groups);
+        return;
+    }
     if (l->kind == CONV) NAME(conv_forward)(n, l, x, y);
     else if (l->kind == MAX_POOL) NAME(max_forward)(l, x, y, l->at + r * l->outof);
     else if (l->kind == AVERAGE_POOL) NAME(average)(l, x, y, NULL, NULL);
@@ -93,7 +71,7 @@ PART void NAME(forward_net)(Net *n, const float *masks, long count) {
         int end = k;
         while (end < n->layers && per_record(n->layer + end)) end++;
         for (long r = 0; r < count; r++)
-            for (int j = k; j < end; j++) NAME(forward_alone)(n, n->layer + j, masks, r);
+            for (int j = k; j < end; j += 1 + n->layer[j].pooled) NAME(forward_alone)(n, n->layer + j, masks, r);
         k = end - 1;
     }
 }
@@ -139,7 +117,11 @@ PART void NAME(backward_alone)(Net *n, int first, int end, const float *masks, l
             if (k == first && out && out != d) memcpy(out, d, (size_t)l->into * sizeof(float));
             continue;
         }
+        if (l->kind == MAX_POOL && k > first && l[-1].pooled) continue; /* with the layer before it */
         if (l->kind == CONV) NAME(conv_backward)(n, l, x, d, NAME(gradient_of)(l, r), dx);
+        else if (l->pooled)
+            NAME(pooled_backward)(n, l, x, l->y + r * l[1].outof, l[1].at + r * l[1].outof, l->stat + r * 2 * l->groups, d,
+                                  l->rows ? NAME(gradient_of)(l, r) : NULL, dx);
         else if (l->kind == MAX_POOL) NAME(max_backward)(l, l->at + r * l->outof, d, dx);
         else if (l->kind == AVERAGE_POOL) NAME(average)(l, x, NULL, d, dx);
         else NAME(norm_backward)(n, l, x, l->stat + r * 2 * l->groups, d, l->rows ? NAME(gradient_of)(l, r) : NULL, dx);
@@ -187,6 +169,9 @@ INLINE void NAME(clip_record)(Net *n, long r, double unit) {
     }
 }
 
+#include "_kernel_net_whole.h"
+
+/* Record r's gradients of layers first..end that were written down, each times its factor. */
 INLINE void NAME(add_alone)(Net *n, int first, int end, long r) {
     for (int k = first; k < end; k++) {
         Layer *l = n->layer + k;
@@ -200,63 +185,10 @@ INLINE void NAME(add_alone)(Net *n, int first, int end, long r) {
             l->any_few = 1;
             add_scaled(l->s_few, l->e_few, l->g_few, f, (int)turned);
         }
-        add_scaled(l->s + skipped, l->e ? l->e + skipped : NULL, NAME(gradient_of)(l, r) + skipped, f,
-                   (int)(l->rows * l->wide - skipped));
-    }
-}
-
-/* The vector rounded to whole numbers of 32 bits. */
-INLINE ints NAME(whole)(vec v) {
-#if defined(CHOICE) && LANES == 16
-    return (ints)_mm512_cvtps_epi32((__m512)v);
-#elif defined(CHOICE) && LANES == 8
-    return (ints)_mm256_cvtps_epi32((__m256)v);
-#elif defined(CHOICE)
-    return (ints)_mm_cvtps_epi32((__m128)v);
-#else
-    ints found;
-    for (int i = 0; i < LANES; i++) found[i] = (int32_t)lrintf(v[i]);
-    return found;
-#endif
-}
-
-/* e (a row of `nv` vectors) += the listed rows of d, each times its value and rounded to whole numbers. */
-INLINE void NAME(add_whole)(const int32_t *which, const float *value, long count, const float *d, long ld, double *e,
-                            const int nv) {
-    ints acc[4];
-    FULLY for (int v = 0; v < nv; v++) acc[v] = (ints){0};
-    for (long k = 0; k < count; k++) {
-        const float *row = d + which[k] * ld, s = value[k];
-        FULLY for (int v = 0; v < nv; v++) acc[v] += NAME(whole)(load(row + v * LANES) * s);
-    }
-    FULLY for (int v = 0; v < nv; v++) {
-        int32_t part[LANES];
-        memcpy(part, acc + v, sizeof part);
-        for (int i = 0; i < LANES; i++) e[v * LANES + i] += (double)part[i];
-    }
-}
-
-/* A dense layer's exact sum over a group whose shares add up within 32 bits: a row of the table at a time, in whole
- * numbers that stay in registers. */
-PART void NAME(add_dense_whole)(const Layer *l, long count) {
-    float inputs[16][MLP_GROUP];
-    for (long first = 0; first < l->in; first += 16) {
-        const long some = l->in - first < 16 ? l->in - first : 16;
-        for (long r = 0; r < count; r++)
-            for (long i = 0; i < some; i++) inputs[i][r] = l->x[r * l->into + first + i];
-        for (long i = 0; i < some; i++) {
-            int32_t which[MLP_GROUP];
-            float value[MLP_GROUP];
-            long found = 0, j = 0;
-            for (long r = 0; r < count; r++) {
-                which[found] = (int32_t)r, value[found] = inputs[i][r];
-                found += inputs[i][r] != 0;
-            }
-            double *e = l->e + (first + i) * l->wide;
-            for (; j + 4 * LANES <= l->wide; j += 4 * LANES)
-                NAME(add_whole)(which, value, found, l->d + j, l->wide, e + j, 4);
-            for (; j < l->wide; j += LANES) NAME(add_whole)(which, value, found, l->d + j, l->wide, e + j, 1);
-        }
+        const float *g = NAME(gradient_of)(l, r) + skipped;
+        const long count = l->rows * l->wide - skipped;
+        if (l->whole && n->small) NAME(add_written_whole)(l->whole + skipped, g, f, count);
+        else add_scaled(l->s + skipped, l->e ? l->e + skipped : NULL, g, f, (int)count);
     }
 }
 
@@ -332,6 +264,8 @@ static void NAME(net_sum)(Net *n, const float *p, const int32_t *order, const fl
         NAME(backward_net)(n, masks, some, unit);
         if (norms) memcpy(norms + first, n->length, (size_t)some * sizeof(double));
         NAME(add_group)(n, some);
+        for (int k = 0; n->small && k < n->layers; k++)
+            if (n->layer[k].whole) NAME(settle_whole)(n->layer + k);
     }
     for (int k = 0; k < n->layers; k++) {
         const Layer *l = n->layer + k;
@@ -340,7 +274,7 @@ static void NAME(net_sum)(Net *n, const float *p, const int32_t *order, const fl
                 if (exact) l->e[i * l->wide + j] += l->e_few[j * l->long_ + i];
                 else l->s[i * l->wide + j] += l->s_few[j * l->long_ + i];
             }
-        if (l->rows) NAME(give_sums)(l, order, sum, exact);
+        if (l->rows) NAME(give_sums)(n, l, order, sum, exact);
     }
 }
 

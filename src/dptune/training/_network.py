@@ -15,6 +15,7 @@ import numpy as np
 
 from dptune._typing import Indices
 from dptune.errors import InvalidInput
+from dptune.training._network_rows import pools_first
 
 __all__ = ["Convolution", "Dense", "Drop", "Layer", "Normal", "Pointwise", "Pool", "Program", "Reshape", "program"]
 
@@ -207,6 +208,7 @@ class _Build:
             raise InvalidInput("The network has no weights to train.")
         if len(self.rows) > _MOST_LAYERS:
             raise InvalidInput(f"The network has {len(self.rows)} layers; the compiled engine takes {_MOST_LAYERS}.")
+        pools_first(self.rows, self.constants)
         return Program(
             np.array(self.rows, np.int64),
             np.array(self.constants, np.float32),

@@ -78,6 +78,7 @@ class DpSgdTrainer:
         prepared: The name of the public features that the records were given before; a released built-in model carries
             it and takes rows as they were.
         threads: How many threads share a batch where the "network" engine computes; the model does not depend on it.
+            None: one, and as many as there are workers for the final training of a sealed run.
         whitening: Whether noised second moments of the records are taken first, to bring down directions in which all
             of them stand out; for softmax regressions and MLPs (docs/training.md). It is part of the cost.
 
@@ -108,12 +109,13 @@ class DpSgdTrainer:
     engine: str = "auto"
     score: Score | None = None
     prepared: str = "none"
-    threads: int = 1
+    threads: int | None = None
     whitening: Whitening | None = None
 
     def __post_init__(self) -> None:
         check_features(self.prepared)
-        _validate.integer("threads", self.threads, 1)
+        if self.threads is not None:
+            _validate.integer("threads", self.threads, 1)
         for name, kind in _TYPES.items():
             if not isinstance(value := getattr(self, name), kind):
                 wanted = " or ".join(one.__name__ for one in kind if one not in (UnitDataset, type(None)))
@@ -337,6 +339,17 @@ class DpSgdTrainer:
                 groups.append((shape, [place]))
         return [members for _, members in groups]
 
+    def with_threads(self, threads: int) -> DpSgdTrainer:
+        """The same trainer with several threads, unless its user said how many.
+
+        Args:
+            threads: How many may share a batch.
+
+        Returns:
+            A trainer of the same models.
+        """
+        return self if self.threads is not None else dataclasses.replace(self, threads=threads)
+
     def _fit_group(
         self,
         params: Sequence[Params],
@@ -371,7 +384,7 @@ class DpSgdTrainer:
             model,
             double=units or all(one.secure for one in settings),
             engine=self.engine,
-            threads=self.threads,
+            threads=self.threads or 1,
             rule=first.rule,
             numbers=range_of(data) is not None,
         )
