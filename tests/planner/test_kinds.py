@@ -44,7 +44,7 @@ def test_the_rule_is_the_middle_of_what_is_tried(kind: str, epsilon: float) -> N
     assert rates.at(0.5) == pytest.approx(settings.learning_rate)
     travel = settings.learning_rate * settings.clip_norm * settings.steps
     plenty = epsilon * 50_000 / 60_000
-    usual = 2400 if one.whitened else 3200
+    usual = 3200 if kind == "photo" else 2400
     assert travel == pytest.approx(usual * min(plenty, plenty**0.5), rel=0.01)
 
 

@@ -30,7 +30,7 @@ _MOST_WORK = 1.6e9  # features of records that one training reads: some seconds 
 _PHOTO_WORK = 1.6e10  # of photographs more: half a minute, because long trainings gain most there
 _CLIP = 0.1
 _TRAVEL = 3200.0  # learning rate x clip norm x steps for _USUAL records at epsilon 1: benchmarks/defaults.py
-_WHITENED_TRAVEL = 2400.0  # the same where records are whitened: what is left of them points in more directions
+_SHORTER_TRAVEL = 2400.0  # the same for texts, and where records are whitened
 _USUAL = 60_000
 _WIDTH = 2.0  # the rule is near the best, and scores of a part hardly tell neighbours apart
 
@@ -45,6 +45,7 @@ class Kind:
         work: how many features of records one training may read, so that it does not take too long.
         width: what is tried reaches from the rule over this to the rule times this.
         whitened: whether trainings begin with noised second moments, where records have few enough features.
+        travel: learning rate x clip norm x steps for 60,000 records at epsilon 1, where records are not whitened.
 
     Example:
         >>> from dptune.planner.kinds import kind_named
@@ -62,6 +63,7 @@ class Kind:
     work: float = _MOST_WORK
     width: float = _WIDTH
     whitened: bool = False
+    travel: float = _TRAVEL
 
     def trainer(
         self, features: int, classes: int, records: int, *, epsilon: float, validation: Dataset | None = None
@@ -131,7 +133,7 @@ class Kind:
         noise is no longer what ends the way, and it grows with the root.
         """
         plenty = min(10.0, max(0.1, epsilon)) * records / _USUAL
-        travel = _WHITENED_TRAVEL if self._whitens(features, records) else _TRAVEL
+        travel = _SHORTER_TRAVEL if self._whitens(features, records) else self.travel
         return travel * min(plenty, math.sqrt(plenty)) / (self._steps(features, records, epsilon) * _CLIP)
 
 
@@ -187,7 +189,7 @@ def check_trainer_free(trainer: object | None) -> None:
 KINDS = {
     "image": Kind("image", "gradients-and-brightness", whitened=True),
     "photo": Kind("photo", "mirrored-scattering", _PHOTO_WORK),  # left and right mean the same
-    "text": Kind("text", "none"),  # hashed words have unit length already
+    "text": Kind("text", "none", travel=_SHORTER_TRAVEL),  # hashed words have unit length already
     "table": Kind("table", "none"),
 }
 
