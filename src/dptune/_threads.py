@@ -33,7 +33,7 @@ def threads_alone() -> int:
     """How many threads a training may use while no other one runs: a public figure; one where nothing is said."""
     said = os.environ.get(ALONE, "").strip()
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(int(said), usable)) if said.isascii() and said.isdigit() else 1
+    return max(1, min(int(said), usable)) if said.isascii() and said.isdigit() and len(said) < 6 else 1
 
 
 @contextlib.contextmanager

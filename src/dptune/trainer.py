@@ -9,6 +9,8 @@ The file is long because it is the contract, on one page: most of it is what an 
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -52,6 +54,7 @@ __all__ = [
     "fit_many",
     "has_own_score",
     "trainer",
+    "trains_itself",
 ]
 
 Params = dict[str, Any]
@@ -427,6 +430,47 @@ class HonoursUnits(Protocol):
         """Whether its declared cost is for one unit."""
 
 
+def trains_itself(trainer: object, method: str, *, beside: str | None = None) -> bool:
+    """Whether a trainer offers another way to train that is its own.
+
+    A wrapper that passes unknown names on (by ``__getattr__``) would offer its inner trainer's way, which trains as the
+    inner one does, not as the wrapper. A class that overrides ``fit`` alone would be passed by an inherited way that
+    does not call it. Both are trained by ``fit``.
+
+    Args:
+        trainer: any trainer.
+        method: the name of the way: "fit_many", "fit_from", "with_threads".
+        beside: a method that the way replaces and that must not be defined by a more special class, such as "fit".
+
+    Returns:
+        True only if the object or its class has the method, and it is not older than the one beside it.
+
+    Example:
+        >>> class Plain:
+        ...     def fit(self, params, data, rng): ...
+        ...     def fit_many(self, params, data, rngs): ...
+        >>> class Other(Plain):
+        ...     def fit(self, params, data, rng): ...
+        >>> class Wrapper:
+        ...     def __getattr__(self, name):
+        ...         return getattr(Plain(), name)
+        >>> [trains_itself(one(), "fit_many", beside="fit") for one in (Plain, Other, Wrapper)]
+        [True, False, False]
+    """
+    if not callable(inspect.getattr_static(trainer, method, None)):
+        return False
+    return beside is None or _owner(trainer, method) <= _owner(trainer, beside)
+
+
+def _owner(trainer: object, method: str) -> int:
+    """How far up in the line of its classes a method is defined; the object itself comes first."""
+    with contextlib.suppress(TypeError):  # an object without attributes of its own
+        if method in vars(trainer):
+            return -1
+    line = type(trainer).__mro__
+    return next((place for place, one in enumerate(line) if method in vars(one)), len(line))
+
+
 def has_own_score(trainer: object) -> bool:
     """Whether a trainer's score is its own affair: public records, a paid holdout, or its author's promise.
 
@@ -515,7 +559,7 @@ def check_warm_start(trainer: object) -> SupportsWarmStart[Any, Any]:
         Traceback (most recent call last):
         dptune.errors.InvalidInput: The plan continues from the tuned model, but the trainer object has no fit_from(...
     """
-    if not isinstance(trainer, SupportsWarmStart) or not callable(trainer.fit_from):
+    if not isinstance(trainer, SupportsWarmStart) or not trains_itself(trainer, "fit_from"):
         raise InvalidInput(
             f"The plan continues from the tuned model, but the trainer {type(trainer).__name__} has no "
             "fit_from(params, data, rng, start). Give it one, or plan with warm_start=False."
@@ -631,7 +675,7 @@ def fit_many(
         >>> [score for _, score in fit_many(noisy, [{"a": 1.0}, {"a": 2.0}], [], rngs)]
         [1.0, 2.0]
     """
-    if isinstance(trainer, SupportsStacking):
+    if isinstance(trainer, SupportsStacking) and trains_itself(trainer, "fit_many", beside="fit"):
         stacked: Sequence[tuple[ModelT, float]] = trainer.fit_many(params, data, rngs)
         return stacked
     return [trainer.fit(one, data, rng) for one, rng in zip(params, rngs, strict=True)]

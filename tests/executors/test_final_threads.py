@@ -15,6 +15,7 @@ from dptune.executors._worker import _train
 from dptune.executors.base import Task
 from dptune.executors.processes import environment
 from dptune.methods.trial import Trial
+from dptune.trainer import fit_many
 from dptune.training import DpSgdTrainer, Settings, softmax
 
 
@@ -47,7 +48,9 @@ def test_the_final_training_alone_gets_the_threads_of_all_workers(monkeypatch: p
     assert score(final=True) == 1.0
 
 
-@pytest.mark.parametrize(("said", "expected"), [("", 1), ("0", 1), ("2", 2), ("99", 4), ("many", 1), ("-3", 1)])
+@pytest.mark.parametrize(
+    ("said", "expected"), [("", 1), ("0", 1), ("2", 2), ("99", 4), ("many", 1), ("-3", 1), ("9" * 5000, 1)]
+)
 def test_no_more_threads_than_there_are_processors(said: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
     monkeypatch.setenv(ALONE, said)
@@ -63,3 +66,51 @@ def test_a_number_of_threads_that_the_user_gave_stays() -> None:
     settings = Settings(0.1, 1.0, steps=1, clip_norm=1.0, learning_rate=1.0, batch_size=10)
     assert DpSgdTrainer(softmax(2, 2), settings).with_threads(4).threads == 4
     assert DpSgdTrainer(softmax(2, 2), settings, threads=1).with_threads(4).threads == 1
+
+
+class Passing:
+    """Trains in its own way, and passes all other names on to a trainer that has threads and stacks."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(Inner(), name)
+
+    def fit(self, params: Any, data: Any, rng: Any) -> tuple[Any, float]:
+        return {"w": np.zeros(1)}, 7.0
+
+
+class Inner(Counting):
+    def fit_many(self, params: Any, data: Any, rngs: Any) -> list[tuple[Any, float]]:
+        return [({"w": np.zeros(1)}, -1.0) for _ in params]
+
+
+class Failing(Counting):
+    def with_threads(self, threads: int) -> Failing:
+        raise RuntimeError
+
+
+class Overridden(Inner):
+    def fit(self, params: Any, data: Any, rng: Any) -> tuple[Any, float]:
+        return {"w": np.zeros(1)}, 8.0
+
+
+@pytest.mark.parametrize(("trainer", "expected"), [(Passing(), 7.0), (Failing(), 1.0), (Overridden(), 8.0)])
+@pytest.mark.parametrize("final", [True, False])
+def test_no_other_trainer_takes_the_place_of_the_declared_one(trainer: Any, expected: float, final: bool) -> None:
+    trials = [Trial(place, {}, seed_label=("trial", place), final=final) for place in range(2)]
+    results = list(_train(trainer, [1.0, 2.0], bytes(32), [Task(one.index, one.to_json()) for one in trials]))
+    assert [one.error for one in results] == [None, None]
+    assert [one.score for one in results] == [expected, expected]
+    assert [
+        score for _, score in fit_many(trainer, [{}, {}], [], [np.random.default_rng(seed) for seed in (1, 2)])
+    ] == [expected, expected]
+
+
+def test_a_class_with_a_constructor_of_its_own_gets_threads() -> None:
+    class Own(DpSgdTrainer):
+        def __init__(self, features: int) -> None:
+            settings = Settings(0.1, 1.0, steps=1, clip_norm=1.0, learning_rate=1.0, batch_size=10)
+            super().__init__(softmax(features, 2), settings)
+            object.__setattr__(self, "remembered", features)
+
+    made = Own(3).with_threads(4)
+    assert (type(made), made.threads, vars(made)["remembered"]) == (Own, 4, 3)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from dptune._places import part_of
 from dptune._typing import Array
 from dptune.accounting import DpSgd, Gaussian, compose, parallel
 from dptune.data import Dataset
@@ -207,6 +208,37 @@ def test_candidates_of_a_stack_are_whitened_each_for_itself() -> None:
         assert np.array_equal(one.model.lens.directions, other.model.lens.directions)
 
 
+def test_candidates_never_share_a_key() -> None:
+    trainer = DpSgdTrainer(softmax(5, 2), SETTINGS, whitening=Whitening())
+    key = Randomness.rehearsal(1)
+    with pytest.raises(InvalidInput, match="share a run key"):
+        trainer.fit_many([{"noise_multiplier": 1.0}, {"noise_multiplier": 2.0}], _data(), [key, key])
+
+
+@pytest.mark.parametrize("value", [0.25, 1e-320, 1e308, np.inf, np.nan])
+def test_no_record_makes_a_training_fail_however_errors_are_set(value: float) -> None:
+    x = np.array(_data(50).x, np.float64)
+    x[3, 2] = value
+    trainer = DpSgdTrainer(softmax(5, 2), dataclasses.replace(SETTINGS, steps=2), whitening=Whitening())
+    odd = _data(50).holding(x, _data(50).y)
+    with np.errstate(under="raise", over="raise", invalid="raise"):
+        assert trainer.fit({}, odd, Randomness.rehearsal(1)).model.lens is not None
+
+
+def test_a_row_that_is_not_finite_adds_nothing() -> None:
+    x = np.array([[np.inf, 0.0], [np.nan, 0.5], [0.0, 1.0]])
+    made = _private(np.zeros((3, 2))).holding(x, np.zeros(3, np.int64))
+    assert np.array_equal(second_moments(made, 1.0, 1.0), [[0.0, 0.0], [0.0, 1.0]])
+
+
+def test_of_a_part_of_large_records_no_copy_of_it_is_kept() -> None:
+    whole = _private(np.random.default_rng(6).normal(size=(400, 4)))
+    part = part_of(whole, np.arange(0, 400, 3))
+    copied = whole.take(np.arange(0, 400, 3))
+    assert np.array_equal(second_moments(part, 1.0, 1.0), second_moments(copied, 1.0, 1.0))
+    assert "_x" not in vars(part)
+
+
 def test_bad_figures_are_refused_in_one_line() -> None:
     with pytest.raises(InvalidInput, match="'share'"):
         Whitening(0.0)
@@ -227,3 +259,6 @@ def test_bad_figures_are_refused_in_one_line() -> None:
         Lens(np.zeros((3, 2), np.float32), np.zeros(3, np.float32))
     with pytest.raises(InvalidInput, match="single precision"):
         Lens(np.zeros((3, 2)), np.zeros(2))
+    for part in (np.nan, np.inf, -0.1, 1.5):
+        with pytest.raises(InvalidInput, match="between 0 and 1"):
+            Lens(np.zeros((3, 1), np.float32), np.full(1, part, np.float32))

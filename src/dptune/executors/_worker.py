@@ -32,7 +32,7 @@ from dptune.executors._messages import pack_ready, pack_result, unpack_tasks
 from dptune.executors._sharing import views
 from dptune.executors.base import Result, Task
 from dptune.executors.models import open_model, pack_model
-from dptune.trainer import DeclaresFactory, SupportsFit, SupportsStacking, SupportsThreads
+from dptune.trainer import DeclaresFactory, SupportsFit, SupportsStacking, SupportsThreads, trains_itself
 
 __all__ = ["main", "serve", "try_blank"]
 
@@ -117,8 +117,8 @@ def _attempt(
     try:
         trial, randomness = trial_from_json(task.trial), Randomness(secret)
         factory = trainer.module_factory if isinstance(trainer, DeclaresFactory) else None
-        if trial.final and isinstance(trainer, SupportsThreads):  # it is alone, and its values do not depend on this
-            trainer = trainer.with_threads(threads_alone())
+        if trial.final:  # it is alone, and its values do not depend on this
+            trainer = _with_threads(trainer, threads_alone())
         if fitted is None:
             start = None if task.start is None else open_model(task.start, pickle=pickles, factory=factory)
             model, score = fit_trial(trainer, trial, data, randomness, start=start)
@@ -129,6 +129,18 @@ def _attempt(
         return Result(task.index, outcome.score, packed)
     except BaseException:  # SystemExit and KeyboardInterrupt of a trainer are failures too
         return Result(task.index, float("-inf"), error=traceback.format_exc())
+
+
+def _with_threads(trainer: SupportsFit[DataT, object], threads: int) -> SupportsFit[DataT, object]:
+    """The same trainer with several threads; as it is, if it has none, or gives another trainer or an error instead."""
+    if not isinstance(trainer, SupportsThreads) or not trains_itself(trainer, "with_threads"):
+        return trainer
+    try:
+        made = trainer.with_threads(threads)
+    except Exception:
+        traceback.print_exc()
+        return trainer
+    return made if type(made) is type(trainer) else trainer
 
 
 def try_blank(trainer: SupportsFit[DataT, object], data: DataT, task: Task, pickles: bool) -> Result:

@@ -32,7 +32,14 @@ from dptune.methods.parts import ALL, DataPart, places, records, size
 from dptune.methods.trial import Trial
 from dptune.randomness import Randomness
 from dptune.scores import Auc
-from dptune.trainer import DeclaresCost, SupportsFit, SupportsPreflight, SupportsStacking, SupportsWarmStart
+from dptune.trainer import (
+    DeclaresCost,
+    SupportsFit,
+    SupportsPreflight,
+    SupportsStacking,
+    SupportsWarmStart,
+    trains_itself,
+)
 
 __all__ = ["check_cost", "fit_stack", "fit_trial", "score_trial", "stacks", "try_trial"]
 
@@ -82,7 +89,7 @@ def fit_trial(
     source = randomness.generator(*trial.seed_label) if rng is None else rng
     if start is None:
         fitted = trainer.fit(trial.params, training, source)
-    elif isinstance(trainer, SupportsWarmStart):
+    elif isinstance(trainer, SupportsWarmStart) and trains_itself(trainer, "fit_from"):
         fitted = trainer.fit_from(trial.params, training, source, start)
     else:
         raise InvalidInput("The trial continues from a model, but the trainer has no fit_from(...).")
@@ -130,7 +137,7 @@ def stacks(trainer: object, trials: Sequence[Trial]) -> list[list[Trial]]:
     Returns:
         Lists of at least two trials each.
     """
-    if not isinstance(trainer, SupportsStacking) or not callable(trainer.fit_many):
+    if not isinstance(trainer, SupportsStacking) or not trains_itself(trainer, "fit_many", beside="fit"):
         return []
     found: dict[DataPart, list[Trial]] = {}
     for trial in trials:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dptune.methods.trial import Trial
 from dptune.sealed._quiet import silence
-from dptune.trainer import SupportsShapes, SupportsStacking
+from dptune.trainer import SupportsShapes, SupportsStacking, trains_itself
 
 __all__ = ["MOST", "Kind", "kinds", "shares"]
 
@@ -29,7 +29,7 @@ def kinds(trainer: object, log: Path) -> Kind | None:
     Without ``fit_many`` there is no such function. A trainer's ``shape(params)`` is asked in silence: it runs once
     for each trial.
     """
-    if not isinstance(trainer, SupportsStacking) or not callable(trainer.fit_many):
+    if not isinstance(trainer, SupportsStacking) or not trains_itself(trainer, "fit_many", beside="fit"):
         return None
     shape = trainer.shape if isinstance(trainer, SupportsShapes) else None
 

@@ -285,13 +285,28 @@ def _update(settings: Sequence[Settings], scales: Sequence[float], parameters: F
     return optimizer.start(parameters)
 
 
+def check_keys(keys: Sequence[Randomness]) -> None:
+    """Refuse candidates that would draw the same noise.
+
+    Args:
+        keys: the randomness of each.
+
+    Raises:
+        InvalidInput: Two are the same.
+
+    Example:
+        >>> check_keys([Randomness.rehearsal(1), Randomness.rehearsal(2)])
+    """
+    if len({key.secret() for key in keys}) != len(keys):
+        raise InvalidInput("Two candidates share a run key, so their noise would not be independent. Use fresh keys.")
+
+
 def _check(
     engine: Engine, settings: Sequence[Settings], keys: Sequence[Randomness], start: Sequence[Floats] | None
 ) -> None:
     if not settings or len(settings) != len(keys):
         raise InvalidInput(f"Every candidate needs its own key; got {len(settings)} settings and {len(keys)} keys.")
-    if len({key.secret() for key in keys}) != len(keys):
-        raise InvalidInput("Two candidates share a run key, so their noise would not be independent. Use fresh keys.")
+    check_keys(keys)
     shared = [(s.steps, s.optimizer, s.schedule, s.secure, s.clipping) for s in settings]
     if any(other != shared[0] for other in shared):
         raise InvalidInput(

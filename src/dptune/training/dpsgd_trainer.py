@@ -10,6 +10,7 @@ The file is long because the trainer's contract is written at every method of it
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from dptune.randomness import Randomness, Rng, as_randomness
 from dptune.regression import range_of
 from dptune.scores import AbsoluteError, Accuracy, Auc, Score, check_score, natural_score
 from dptune.trainer import Fitted, Params
-from dptune.training.dpsgd import Engine, ReleasesModules, Settings, descend
+from dptune.training.dpsgd import Engine, ReleasesModules, Settings, check_keys, descend
 from dptune.training.engines import engine_for
 from dptune.training.features import check_features
 from dptune.training.holdout import Holdout
@@ -301,6 +302,7 @@ class DpSgdTrainer:
         if len(params) != len(rngs) or (starts is not None and len(starts) != len(params)):
             raise InvalidInput("Every candidate needs its own rng (and its own start, if starts are given).")
         keys = [as_randomness(rng) for rng in rngs]
+        check_keys(keys)
         resolved = [self.resolve(one) for one in params]
         outcome: list[Fitted[Any] | None] = [None] * len(params)
         for group in self._groups(resolved):
@@ -348,7 +350,11 @@ class DpSgdTrainer:
         Returns:
             A trainer of the same models.
         """
-        return self if self.threads is not None else dataclasses.replace(self, threads=threads)
+        if self.threads is not None:
+            return self
+        made = copy.copy(self)  # also of a class of somebody's own, whatever its constructor takes
+        object.__setattr__(made, "threads", _validate.integer("threads", threads, 1))
+        return made
 
     def _fit_group(
         self,

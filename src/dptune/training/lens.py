@@ -14,6 +14,7 @@ import numpy as np
 
 from dptune._typing import Floats
 from dptune.errors import InvalidInput
+from dptune.training._layers import on_lines
 from dptune.training.engines import engine_for
 from dptune.training.models import Mlp
 
@@ -48,6 +49,8 @@ class Lens:
             raise InvalidInput("A lens is made of arrays in single precision.")
         if self.directions.ndim != 2 or self.taken.shape != self.directions.shape[1:]:
             raise InvalidInput("A lens takes a part of each of its directions: one number for each column.")
+        if not all(np.isfinite(one).all() for one in arrays) or (np.abs(self.taken - 0.5) > 0.5).any():
+            raise InvalidInput("A lens takes parts between 0 and 1 of directions that are finite.")
 
     @property
     def features(self) -> int:
@@ -56,14 +59,14 @@ class Lens:
 
     def __call__(self, x: Floats) -> Floats:
         """The rows of ``x`` as a model sees them; a row that is not finite, or is zero, becomes zero."""
-        rows = np.array(x, np.float32, order="C")
-        if rows.ndim != 2 or rows.shape[1] != self.features:
-            raise InvalidInput(f"The lens takes rows of {self.features} features; got {rows.shape}.")
+        if x.ndim != 2 or x.shape[1] != self.features:
+            raise InvalidInput(f"The lens takes rows of {self.features} features; got {x.shape}.")
         with np.errstate(all="ignore"):  # about no record more than about another
+            rows = np.array(x, np.float32, order="C")
             if self.taken.size:
                 along = _product(self.directions, rows)
                 rows -= _product(np.ascontiguousarray((self.directions * self.taken).T), along)
-            own = np.empty(self.features, np.float32)
+            own = on_lines((self.features,), np.float32)
             for row in rows:
                 own[:] = row  # always at the same place in memory: its alignment may decide the last bit
                 length = np.sqrt(np.dot(own, own))

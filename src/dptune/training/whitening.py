@@ -10,15 +10,17 @@ their products are whole numbers which doubles add without an error, and no reco
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from dptune import _validate
-from dptune._memory import blocks
+from dptune._memory import blocks, room
+from dptune._places import origin
 from dptune._typing import Array, Floats, Indices
 from dptune.accounting import Cost, DpSgd, Gaussian, compose
-from dptune.data import Dataset, flat_rows
+from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training.dpsgd import Settings
@@ -32,12 +34,12 @@ MOST_FEATURES = 2048
 """Products of all pairs of features are summed: with more of them that would take longer than the training."""
 
 MOST_RECORDS = 2**24
-"""Twice as many products are added without an error."""
+"""Of so many, and of eight times as many, sums are as exact as the proof needs."""
 
 _GRID = 2.0**14  # steps along a feature of length one; products of two are at most 2^28
 _FARTHEST = 64.0  # radii; squares of 2048 features of that size are whole numbers that add up exactly
 _SHORTER = 1.0 - 2.0**-40  # rounding in doubles cannot make a record longer than it may be
-_LATTICE = 2.0**-20  # how far the lattice's points are apart at most, in deviations of the noise on it
+_LATTICE = 1.01 * 2.0**-20  # the most that the lattice's points are apart, in deviations of the noise, and a little
 _LEVEL = 1.5  # directions are never brought below this many times the mean
 
 
@@ -173,7 +175,10 @@ def through(data: Dataset | UnitDataset, lens: Lens) -> Dataset | UnitDataset:
         array([[0.6, 0.8]], dtype=float32)
     """
     rows = (data.rows if isinstance(data, UnitDataset) else data).flat
-    seen = rows.holding(lens(rows.x), rows.y)
+    x = room((len(rows), rows.features), np.float32)
+    for part, own in _parts(rows):
+        x[part] = lens(own)
+    seen = rows.holding(x, rows.y)
     return data.with_rows(seen) if isinstance(data, UnitDataset) else seen
 
 
@@ -199,38 +204,40 @@ def second_moments(data: Dataset | UnitDataset, radius: float, length: float) ->
         array([[1.  , 0.  ],
                [0.  , 0.25]])
     """
-    rows = data.rows if isinstance(data, UnitDataset) else data
-    x = flat_rows(rows.x)
-    total = np.zeros((x.shape[1], x.shape[1]))
+    rows = (data.rows if isinstance(data, UnitDataset) else data).flat
+    total = np.zeros((rows.features, rows.features), np.int64)
     with np.errstate(all="ignore"):  # about no record more than about another
-        factors = _factors(data, x, radius, length)
-        for part in blocks(len(x), 8 * x.shape[1]):
-            steps = np.trunc(_steps(x[part], radius) * factors[part, None])
-            total += steps.T @ steps
+        factors = _factors(data, rows, radius, length)
+        for part, x in _parts(rows):
+            steps = np.trunc(_steps(x, radius) * factors[part, None])
+            total += (steps.T @ steps).astype(np.int64)
     return total / _GRID**2
+
+
+def _parts(rows: Dataset) -> Iterator[tuple[slice, Floats]]:
+    """The rows, a few megabytes at a time: of a part of large records no copy is made."""
+    whole, places = origin(rows)
+    for part in blocks(len(rows), 8 * rows.features):
+        yield part, whole.x[part] if places is None else whole.x[places[part]]
 
 
 def _steps(x: Floats, radius: float) -> Array:
     """Rows in whole steps of the grid, element by element; one that is not finite becomes zero."""
     steps: Array = np.asarray(x, np.float64) / radius
+    steps[~np.isfinite(steps).all(axis=1)] = 0.0
     np.clip(steps, -_FARTHEST, _FARTHEST, out=steps)
     steps *= _GRID
-    np.trunc(steps, out=steps)
-    steps[~np.isfinite(steps).all(axis=1)] = 0.0
-    return steps
+    return np.trunc(steps, out=steps)
 
 
-def _factors(data: Dataset | UnitDataset, x: Floats, radius: float, length: float) -> Array:
+def _factors(data: Dataset | UnitDataset, rows: Dataset, radius: float, length: float) -> Array:
     """What every row is multiplied by, so that its record's squared length is at most ``length``."""
-    squares = np.empty(len(x))
-    for part in blocks(len(x), 8 * x.shape[1]):
-        steps = _steps(x[part], radius)
-        squares[part] = np.square(steps).sum(axis=1)  # whole numbers below 2^53: exact in any order
+    squares = np.empty(len(rows))
+    for part, x in _parts(rows):
+        squares[part] = np.square(_steps(x, radius)).sum(axis=1)  # whole numbers below 2^53: exact in any order
     if isinstance(data, UnitDataset):
         owners = data.row_units
-        squares = np.bincount(owners, squares, len(data)).astype(np.float64)[
-            owners
-        ]  # in the order of a unit's own rows
+        squares = np.bincount(owners, squares, len(data)).astype(np.float64)[owners]  # in the order of a unit's rows
     most = length * _GRID**2
     return np.where(squares <= most, 1.0, _SHORTER * np.sqrt(most / np.maximum(squares, most)))
 
