@@ -97,11 +97,21 @@ def constants(rows: Sequence[Row], name: str) -> list[float]:
     return [order[int(np.argmax(values))] / plenty(records) for records, order, values in ways(rows, name)]
 
 
+def peak(order: Sequence[float], values: Sequence[float]) -> float:
+    """The best way, in octaves: the top of the parabola through the best measured one and its neighbours."""
+    octaves, best = np.log2(order), int(np.argmax(values))
+    if best in (0, len(values) - 1):
+        return float(octaves[best])
+    near = slice(best - 1, best + 2)
+    bend, slope, _ = np.polyfit(octaves[near], np.asarray(values)[near], 2)
+    return float(-slope / (2 * bend))
+
+
 def rule(rows: Sequence[Row]) -> None:
     """Print, for each data set and size, the accuracy by the rule with a constant that was fitted without it."""
     names = [name for name, (kind, _) in SETS.items() if kind == UNIT and ways(rows, name)]
     each = {name: constants(rows, name) for name in names}
-    lost = []
+    lost, far = [], []
     for name in names:
         others = [np.log(value) for key, values in each.items() if key != name for value in values]
         fitted = float(np.exp(np.median(others)))
@@ -109,12 +119,16 @@ def rule(rows: Sequence[Row]) -> None:
             by = [float(np.interp(np.log(c * plenty(records)), np.log(order), values)) for c in (fitted, _TRAVEL)]
             by.append(float(np.interp(np.log(_TRAVEL * math.sqrt(EPSILON)), np.log(order), values)))
             lost.append([max(values) - one for one in by])
+            far.append(peak(order, values) - math.log2(fitted * plenty(records)))
             print(
                 f"{name:14} {records:5} records: constant without it {fitted:5.0f} {by[0]:.3f}  default {by[1]:.3f}  "
-                f"a way that does not know the records {by[2]:.3f}  best {max(values):.3f}"
+                f"a way that does not know the records {by[2]:.3f}  best {max(values):.3f}, "
+                f"{far[-1]:+.1f} octaves away"
             )
     mean = np.mean(lost, axis=0)
     print(f"mean loss against the best: {mean[0]:.4f} without it, {mean[1]:.4f} default, {mean[2]:.4f} not knowing")
+    usual = float(np.sqrt(np.mean(np.square(far))))
+    print(f"the best way is usually {usual:.2f} octaves from the rule without it: a factor of {2**usual:.2f}")
 
 
 def main() -> None:

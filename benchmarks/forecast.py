@@ -1,18 +1,18 @@
 """The constants of the planner's forecast, fitted on public landscapes and scored on the data set that was left out.
 
-    python benchmarks/forecast.py [--keep benchmarks/landscapes.jsonl] [--simulate 400]
+    python benchmarks/forecast.py [--keep benchmarks/landscapes.jsonl] [--simulate 2000]
 
-Reads the table of ``benchmarks/landscapes.py`` and trains nothing. Fitted are, data set by data set:
+Reads the table of ``benchmarks/landscapes.py`` and trains nothing. Fitted are, landscape by landscape:
 
 * bowl: accuracy lost for each square octave from the best way, on all records
-* flatter: how much flatter that is on all records than on a fifth of them (a share)
+* flatter: how much flatter that is on all records than on a part of them (a share)
 * restless: the deviation of a training's own score on a part, times the root of the records it saw
 * hunger: accuracy lost when noise grows e-fold
 
-A constant for X is the median over the others. It predicts what tuning on a fifth of X loses against X's best way; the
-realised loss is that of simulated tuning runs on X's own measured landscape: ways drawn from what the planner tries (a
-quarter of the rule to four times the rule), scores of the fifth with their measured spread, the winner's accuracy on
-everything. Both are printed, as losses and as accuracies.
+Bowl and hunger are stated for 60,000 records at epsilon 1, by the planner's own law of scarcity. A constant for X is
+the median over the landscapes of other data sets. It predicts what tuning on a part of X loses against X's best way,
+and what the untuned rule loses. The realised loss is that of simulated tuning runs on X's own measured landscape: ways
+drawn as the planner draws them, scores of the part with their measured spread, the winner's accuracy on everything.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ from numpy.typing import NDArray
 
 from dptune.accounting import NegativeBinomial
 from dptune.planner import forecast as model
+from dptune.planner.expected import Outlook, scarcity
+from dptune.planner.kinds import kind_named
 
 if TYPE_CHECKING:
-    from benchmarks.landscapes import EPSILON, KEEP, SETS, SHORT, UNIT, WAYS, Row, read
+    from benchmarks.landscapes import EPSILON, KEEP, LARGE, LARGE_EPSILON, LARGE_PART, SETS, TABLE, UNIT, Row, read
 else:  # a script's own folder is where it looks first
-    from landscapes import EPSILON, KEEP, SETS, SHORT, UNIT, WAYS, Row, read
+    from landscapes import EPSILON, KEEP, LARGE, LARGE_EPSILON, LARGE_PART, SETS, TABLE, UNIT, Row, read
 
-PART = 0.2
-RUNS = NegativeBinomial(5.0, 20)
-_PACES = np.array([*SHORT, *WAYS])
-_OCTAVES = np.log2(_PACES)
-_WIDE = 2.0  # octaves to either side of the rule that are tried
+MEANS = {UNIT: 20, LARGE: 60}  # about how many runs the planner asks for
+PARTS = {UNIT: 0.2, LARGE: LARGE_PART}
+EPSILONS = {UNIT: EPSILON, LARGE: LARGE_EPSILON}
+CONSTANTS = {UNIT: 3200.0, LARGE: 2400.0}  # of the rule: planner/kinds.py
+_NEAR = 2.0  # octaves around the best way that the bowl is fitted to
 _STEPS, _CLIP = 400, 0.1
 
 
@@ -53,47 +55,122 @@ class Constants:
     hunger: float
 
 
-def curve(rows: Sequence[Row], name: str, *, part: float = 1.0, noise: float = 1.0) -> NDArray[np.float64]:
-    """Accuracy by way; the mean over repetitions."""
-    found = [
-        [row.accuracy for row in rows if _matches(row, name, part, noise) and row.cell.pace == way] for way in _PACES
-    ]
-    return np.array([float(np.mean(values)) if values else math.nan for values in found])
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy by way, in octaves; the mean over repetitions."""
+
+    octaves: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+    def at(self, octave: float) -> float:
+        """Between what was measured, on straight lines."""
+        return float(np.interp(octave, self.octaves, self.values))
+
+    @property
+    def best(self) -> float:
+        """The best measured accuracy."""
+        return float(self.values.max())
+
+    def bowl(self) -> float:
+        """Accuracy lost per square octave near the best way: least squares through the best."""
+        away = self.octaves - self.octaves[int(np.argmax(self.values))]
+        near = np.abs(away) <= _NEAR
+        return float(np.sum((self.best - self.values[near]) * away[near] ** 2) / np.sum(away[near] ** 4))
 
 
-def _matches(row: Row, name: str, part: float, noise: float) -> bool:
-    cell = row.cell
-    wanted = (name, _STEPS, _CLIP, part, noise)
-    return (cell.data, cell.steps, cell.clip, cell.part, cell.noise) == wanted
+@dataclass(frozen=True)
+class Landscape:
+    """What was measured of one data set at one size."""
 
+    name: str
+    kind: str
+    rows: tuple[Row, ...]
 
-def steepness(values: NDArray[np.float64]) -> float:
-    """Accuracy lost per square octave within two of the best way: least squares through the best."""
-    octaves = _OCTAVES - _OCTAVES[int(np.argmax(values))]
-    near = np.abs(octaves) <= _WIDE
-    return float(np.sum((values.max() - values[near]) * octaves[near] ** 2) / np.sum(octaves[near] ** 4))
+    def curve(self, *, part: float = 1.0, noise: float = 1.0) -> Curve | None:
+        """Accuracy by way on everything or on a part; None where it was not measured."""
+        found: dict[float, list[float]] = {}
+        for row in self.rows:
+            cell = row.cell
+            if (cell.steps, cell.clip, cell.part, cell.noise) == (_STEPS, _CLIP, part, noise):
+                found.setdefault(cell.pace, []).append(row.accuracy)
+        ways = sorted(found)
+        return Curve(np.log2(ways), np.array([np.mean(found[way]) for way in ways])) if ways else None
 
+    @property
+    def family(self) -> str:
+        """The data set, whatever the size."""
+        return self.name.removesuffix("-large")
 
-def rule(records: float) -> float:
-    """The middle of what the planner tries, in octaves."""
-    ratio = EPSILON * records / 60_000
-    return math.log2(3200 * min(ratio, math.sqrt(ratio)))
+    @property
+    def records(self) -> int:
+        """Of the whole."""
+        return max(row.records for row in self.rows)
 
+    @property
+    def trained(self) -> int:
+        """Of the part."""
+        return min(row.records for row in self.rows)
 
-def spread(rows: Sequence[Row], name: str) -> tuple[float, float]:
-    """The deviation of repeated scores on a part, and how many records were trained on."""
-    same = [row for row in rows if _matches(row, name, PART, 1.0) and row.cell.pace == 3200.0]
-    return float(np.std([row.accuracy for row in same], ddof=1)), float(same[0].records)
+    @property
+    def tested(self) -> int:
+        """How many records judge."""
+        return self.rows[0].tested
 
+    @property
+    def scarcity(self) -> float:
+        """How much more everything costs than with 60,000 records at epsilon 1."""
+        return scarcity(self.records, EPSILONS[self.kind])
 
-def fitted(rows: Sequence[Row], name: str) -> Constants:
-    """The constants of one data set."""
-    whole, part = curve(rows, name), curve(rows, name, part=PART)
-    deviation, trained = spread(rows, name)
-    noisy = [(math.log(noise), curve(rows, name, noise=noise).max()) for noise in (1.0, 1.5, 2.25)]
-    falls = np.polyfit([one for one, _ in noisy], [two for _, two in noisy], 1)
-    flatter = steepness(whole) / max(steepness(part), 1e-4)
-    return Constants(steepness(whole), flatter, deviation * math.sqrt(trained), float(-falls[0]))
+    @property
+    def rule(self) -> float:
+        """The middle of what the planner tries, in octaves."""
+        ratio = EPSILONS[self.kind] * self.records / 60_000
+        return math.log2(CONSTANTS[self.kind] * min(ratio, math.sqrt(ratio)))
+
+    @property
+    def deviation(self) -> float:
+        """Of repeated scores on the part, way by way."""
+        part = PARTS[self.kind]
+        groups: dict[float, list[float]] = {}
+        for row in self.rows:
+            if (row.cell.steps, row.cell.clip, row.cell.part, row.cell.noise) == (_STEPS, _CLIP, part, 1.0):
+                groups.setdefault(row.cell.pace, []).append(row.accuracy)
+        again = [np.var(values, ddof=1) for values in groups.values() if len(values) > 2]
+        return float(np.sqrt(np.mean(again)))
+
+    def fitted(self) -> Constants | None:
+        """The constants; None where noise was not measured."""
+        whole, part = self.curve(), self.curve(part=PARTS[self.kind])
+        noisy = [(math.log(noise), self.curve(noise=noise)) for noise in (1.0, 1.5, 2.25)]
+        known = [(log, curve.best) for log, curve in noisy if curve is not None]
+        if whole is None or part is None or len(known) < 2:
+            return None
+        falls = np.polyfit([log for log, _ in known], [best for _, best in known], 1)
+        flatter = min(1.0, whole.bowl() / max(part.bowl(), 1e-4))
+        restless = self.deviation * math.sqrt(self.trained)
+        return Constants(whole.bowl() / self.scarcity, flatter, restless, float(-falls[0]) / self.scarcity)
+
+    def predicted(self, one: Constants) -> tuple[float, float]:
+        """What tuning on the part is expected to lose against the best way, and what the rule is."""
+        octaves = math.log2(kind_named("image").spread)
+        outlook = Outlook(octaves, one.bowl * self.scarcity * octaves**2, 0.0, one.flatter)
+        deviation = math.sqrt(model._DISAGREE / self.tested + one.restless**2 / self.trained)
+        return outlook.tuned(NegativeBinomial(5.0, MEANS[self.kind]), deviation), outlook.untuned
+
+    def realised(self, times: int) -> tuple[float, float]:
+        """What simulated tuning runs lose on the measured landscape, and what the rule does."""
+        rng, kind = np.random.default_rng(3), kind_named("image")
+        whole, part = self.curve(), self.curve(part=PARTS[self.kind])
+        assert whole is not None
+        assert part is not None
+        octaves, far, lost = math.log2(kind.spread), math.log2(kind.width), []
+        law = NegativeBinomial(5.0, MEANS[self.kind])
+        for _ in range(times):
+            count = law.sample(rng.random)
+            places = self.rule + np.clip(octaves * rng.normal(size=count), -far, far)
+            scores = [part.at(place) + self.deviation * rng.normal() for place in places]
+            lost.append(whole.best - whole.at(float(places[int(np.argmax(scores))])))
+        return float(np.mean(lost)), whole.best - whole.at(self.rule)
 
 
 def median(found: Sequence[Constants]) -> Constants:
@@ -101,59 +178,47 @@ def median(found: Sequence[Constants]) -> Constants:
     return Constants(*(float(np.median([getattr(one, field.name) for one in found])) for field in fields(Constants)))
 
 
-def predicted(one: Constants, trained: float, tested: int) -> float:
-    """What tuning on a part is expected to lose against the best way: choice and score, as the planner adds them."""
-    edge = one.bowl * _WIDE**2
-    ends = np.linspace(0.0, 1.0, 2001) ** 2
-    missed = RUNS.generating(1.0 - (ends[1:] + ends[:-1]) / 2)
-    choice = float(edge * np.sum(missed * np.diff(ends**2)))
-    variance = model._DISAGREE / tested + one.restless**2 / trained
-    return choice + min(1.0, one.flatter) * math.sqrt(variance)
-
-
-def realised(rows: Sequence[Row], name: str, times: int) -> float:
-    """What simulated tuning runs lose on the measured landscape."""
-    rng = np.random.default_rng(3)
-    whole, part = curve(rows, name), curve(rows, name, part=PART)
-    deviation, trained = spread(rows, name)
-    middle = rule(trained / PART)
-    lost = []
-    for _ in range(times):
-        count = max(1, int(rng.negative_binomial(5, 5 / 25)))
-        places = rng.uniform(middle - _WIDE, middle + _WIDE, count)
-        scores = np.interp(places, _OCTAVES, part) + deviation * rng.normal(size=count)
-        lost.append(whole.max() - float(np.interp(places[int(np.argmax(scores))], _OCTAVES, whole)))
-    return float(np.mean(lost))
-
-
 def main() -> None:
     """Print constants, predictions and what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, default=KEEP)
-    parser.add_argument("--simulate", type=int, default=400)
+    parser.add_argument("--simulate", type=int, default=2000)
     given = parser.parse_args()
     rows = read(given.keep)
-    names = [name for name, (kind, _) in SETS.items() if kind == UNIT]
-    names = [name for name in names if np.isfinite(curve(rows, name, noise=2.25)).all()]
-    each = {name: fitted(rows, name) for name in names}
-    print("data            bowl   flatter restless hunger")
-    for name, one in [*each.items(), ("median", median(list(each.values())))]:
-        print(f"{name:14} {one.bowl:.4f}  {one.flatter:.2f}   {one.restless:.3f}   {one.hunger:.4f}")
-    hand = Constants(model._BOWL, model._FLATTER, model._RESTLESS, model._HUNGER)
-    print(f"{'the planner':14} {hand.bowl:.4f}  {hand.flatter:.2f}   {hand.restless:.3f}   {hand.hunger:.4f}\n")
-    print("left out        loss predicted without it  by the planner  realised;  accuracy predicted  realised")
+    lands = [
+        Landscape(name, kind, tuple(row for row in rows if row.cell.data == name))
+        for name, (kind, _) in SETS.items()
+        if kind != TABLE and any(row.cell.data == name for row in rows)
+    ]
+    each = {land: found for land in lands if (found := land.fitted()) is not None}
+    print(f"{'data':22} records  bowl   flatter restless hunger")
+    for land, one in each.items():
+        print(f"{land.name:22} {land.records:6}  {_shown(one)}")
+    hand = Constants(model.BOWL, model.FLATTER, model._RESTLESS, model.HUNGER)
+    print(f"{'median':22} {'':6}  {_shown(median(list(each.values())))}")
+    print(f"{'the planner':22} {'':6}  {_shown(hand)}\n")
+    print(f"{'left out':22} tuned: predicted without it, by the planner, realised;  untuned: the same")
     errors = []
-    for name in names:
-        trained, best = spread(rows, name)[1], curve(rows, name).max()
-        tested = next(row.tested for row in rows if row.cell.data == name)
-        others = median([one for key, one in each.items() if key != name])
-        by = [predicted(one, trained, tested) for one in (others, hand)]
-        real = realised(rows, name, given.simulate)
-        errors.append([abs(value - real) for value in by])
-        accuracy = f"{best - by[0]:.4f}{'':13} {best - real:.4f}"
-        print(f"{name:14}  {by[0]:.4f}{'':20} {by[1]:.4f}{'':9} {real:.4f}{'':4} {accuracy}")
+    for land in each:
+        others = median([one for other, one in each.items() if other.family != land.family])
+        by, planner, real = land.predicted(others), land.predicted(hand), land.realised(given.simulate)
+        errors.append([[abs(one - two) for one, two in zip(some, real, strict=True)] for some in (by, planner)])
+        tuned, untuned = (f"{by[place]:.4f}  {planner[place]:.4f}  {real[place]:.4f}" for place in (0, 1))
+        accuracy = f"predicted {_best(land) - by[0]:.4f}, realised {_best(land) - real[0]:.4f}"
+        print(f"{land.name:22} {tuned};  {untuned};  accuracy when tuned: {accuracy}")
     mean = np.mean(errors, axis=0)
-    print(f"mean error: {mean[0]:.4f} fitted without it, {mean[1]:.4f} with the planner's constants")
+    print(f"mean error, tuned: {mean[0][0]:.4f} fitted without it, {mean[1][0]:.4f} with the planner's constants")
+    print(f"mean error, untuned: {mean[0][1]:.4f} fitted without it, {mean[1][1]:.4f} with the planner's constants")
+
+
+def _best(land: Landscape) -> float:
+    whole = land.curve()
+    assert whole is not None
+    return whole.best
+
+
+def _shown(one: Constants) -> str:
+    return f"{one.bowl:.4f}  {one.flatter:.2f}   {one.restless:.3f}   {one.hunger:.4f}"
 
 
 if __name__ == "__main__":

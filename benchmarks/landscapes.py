@@ -4,7 +4,8 @@
 
 One line of JSON for each training: the data set, the settings, the accuracy on public test records. Lines that are
 there are not computed again, so that it can be stopped and goes on. Sizes are small (at most 6,000 records for training
-and 2,000 for the figure) so that all of it takes minutes; ``benchmarks/defaults.py`` and ``benchmarks/forecast.py``
+and 2,000 for the figure) so that all of it takes minutes, but for two large ones: 50,000 records as one command treats
+them, judged on 10,000 other records of the training part. ``benchmarks/defaults.py`` and ``benchmarks/forecast.py``
 read the table. Trainings are seeded: a line can be made again.
 """
 
@@ -19,13 +20,14 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from dptune.accounting import DpSgd
 from dptune.accounting.calibrate import calibrate_noise
+from dptune.planner.kinds import kind_named
 from dptune.randomness import Randomness
 from dptune.training import Adam, Dataset, DpSgdTrainer, Momentum, Settings, Split, load, softmax
 from dptune.training.features import named_features
@@ -37,6 +39,9 @@ WAYS = tuple(800.0 * 2**place for place in range(5))
 SHORT = (100.0, 200.0, 400.0)  # shorter ways, for few records
 RATES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 UNIT, TABLE = "unit", "table"  # kinds: features of length one (images, texts); what a schema makes
+LARGE = "large"  # many images with the defaults of their kind, at epsilon 1
+LARGE_EPSILON, LARGE_PART, JUDGED = 1.0, 0.03, 10_000
+LARGE_WAYS = tuple(2400.0 * 2.0**octave for octave in (-3, -2, -1, 0, 1, 2, 3))
 _BATCH = 256
 
 
@@ -79,6 +84,15 @@ def plain(name: str) -> Split:
     return Split(train.take(_some(train, RECORDS)), test.take(_some(test, TESTED)))
 
 
+def large(name: str) -> Split:
+    """A benchmark's training part with the features of its kind: all but the last 10,000, and those."""
+    data, make = load(name).train, named_features(kind_named("image").features)
+    some = [
+        data.take(np.arange(start, end)) for start, end in ((0, len(data) - JUDGED), (len(data) - JUDGED, len(data)))
+    ]
+    return Split(*(part.map(make, (-1, 1)) for part in some))
+
+
 def _some(data: Dataset, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.random.default_rng(1).permutation(len(data))[:count]
 
@@ -115,6 +129,8 @@ SETS: dict[str, tuple[str, Callable[[], Split]]] = {
     "fashion-mnist": (UNIT, lambda: images("fashion-mnist")),
     "cifar-10": (UNIT, lambda: images("cifar-10")),
     "imdb": (UNIT, lambda: plain("imdb")),
+    "mnist-large": (LARGE, lambda: large("mnist")),
+    "fashion-mnist-large": (LARGE, lambda: large("fashion-mnist")),
     "adult": (TABLE, lambda: plain("adult")),
     "breast-cancer": (TABLE, breast_cancer),
     "synthetic-0": (TABLE, lambda: synthetic(0)),
@@ -126,6 +142,12 @@ SETS: dict[str, tuple[str, Callable[[], Split]]] = {
 def cells(name: str) -> Iterator[Cell]:
     """What is trained on a data set: a grid for the defaults, parts and noise for the forecast."""
     kind = SETS[name][0]
+    if kind == LARGE:
+        for part, repeats in ((1.0, 2), (LARGE_PART, 4)):
+            for repeat in range(repeats):
+                yield from (Cell(name, kind, 400, 0.1, way, part=part, repeat=repeat) for way in LARGE_WAYS)
+        yield from (Cell(name, kind, 400, 0.1, way, noise=1.5) for way in LARGE_WAYS[2:5])
+        return
     if kind == TABLE:
         for steps in (100, 300):
             yield from (Cell(name, kind, steps, 1.0, rate) for rate in RATES)
@@ -150,17 +172,40 @@ def _noise(rate: float, steps: int) -> float:
 def train(cell: Cell, split: Split) -> Row:
     """One training on a part with the settings of the whole: a way means the same there, with more noise."""
     data = split.train.take(np.arange(round(cell.part * len(split.train))))
-    everything = len(split.train)
+    trainer = _as_one_command(cell, split.train) if cell.kind == LARGE else _described(cell, data, len(split.train))
+    seed = int.from_bytes(hashlib.blake2b(json.dumps(asdict(cell)).encode(), digest_size=6).digest(), "big")
+    accuracy = float(trainer.fit({}, data, Randomness.rehearsal(seed)).model.accuracy(split.test))
+    return Row(cell, len(data), len(split.test), accuracy)
+
+
+def _as_one_command(cell: Cell, data: Dataset) -> DpSgdTrainer:
+    """The trainer of the kind, whitening included, with another way; on a part, batches are smaller."""
+    usual = kind_named("image").trainer(data.features, data.classes, len(data), epsilon=LARGE_EPSILON)
+    least = _least_noise(data.features, data.classes, len(data))
+    settings = replace(
+        usual.settings,
+        noise_multiplier=cell.noise * least,
+        learning_rate=cell.part * cell.pace / (usual.settings.steps * usual.settings.clip_norm),
+        batch_size=cell.part * usual.settings.batch_size,
+    )
+    return replace(usual, settings=settings)
+
+
+@functools.cache
+def _least_noise(features: int, classes: int, records: int) -> float:
+    usual = kind_named("image").trainer(features, classes, records, epsilon=LARGE_EPSILON)
+    return calibrate_noise(lambda level: usual.cost({"noise_multiplier": level}), LARGE_EPSILON, DELTA)
+
+
+def _described(cell: Cell, data: Dataset, everything: int) -> DpSgdTrainer:
+    """A linear model with the cell's own settings."""
     rate = 0.1 if cell.kind == UNIT else min(0.25, max(_BATCH, everything / 32) / everything)
     pace = cell.pace if cell.kind == TABLE else cell.part * cell.pace / (cell.steps * cell.clip)
     settings = Settings(
         rate, cell.noise * _noise(rate, cell.steps), steps=cell.steps, clip_norm=cell.clip, learning_rate=pace,
         batch_size=rate * len(data), optimizer=Momentum(0.9) if cell.kind == UNIT else Adam(),
     )  # fmt: skip
-    trainer = DpSgdTrainer(softmax(data.features, data.classes), settings)
-    seed = int.from_bytes(hashlib.blake2b(json.dumps(asdict(cell)).encode(), digest_size=6).digest(), "big")
-    accuracy = float(trainer.fit({}, data, Randomness.rehearsal(seed)).model.accuracy(split.test))
-    return Row(cell, len(data), len(split.test), accuracy)
+    return DpSgdTrainer(softmax(data.features, data.classes), settings)
 
 
 def read(path: Path = KEEP) -> list[Row]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chisquare
+from scipy.stats import chisquare, truncnorm
 
 from dptune.errors import InvalidInput
 from dptune.spaces import Candidates, Choice, Float, Int, Space, space_from_json
@@ -115,3 +115,46 @@ def test_encoding_is_in_the_unit_cube() -> None:
 def test_refusals_say_what_is_wrong(make: Any, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         make()
+
+
+def test_an_expected_value_is_the_default_and_the_likeliest() -> None:
+    """Quantiles of the cut-off normal law, by scipy's own; the default is what is expected, not the median."""
+    one = Float(0.25, 64, log=True, around=1.0, spread=2.0)
+    law = truncnorm(-2, 6, loc=0, scale=1)  # octaves
+    for u in (1e-9, 0.01, 0.2, 0.5, 0.9, 0.999):
+        assert math.log2(one.at(u)) == pytest.approx(law.ppf(u), abs=1e-6)
+    assert one.at(0.0) == 0.25
+    assert one.at(1.0) == 64
+    assert Space(lr=one).default == {"lr": 1.0}
+    straight = Float(-1, 5, around=0.0, spread=0.5)
+    assert straight.at(0.3) == pytest.approx(truncnorm(-2, 10, loc=0, scale=0.5).ppf(0.3))
+
+
+def test_a_range_that_is_moved_keeps_its_prior() -> None:
+    one = Float(0.25, 64, log=True, around=1.0, spread=2.0)
+    for u in (0.01, 0.5, 0.99):
+        assert one.times(8.0).at(u) == pytest.approx(8 * one.at(u))
+    assert Float(1, 2).times(3.0) == Float(3, 6)
+    straight = Float(0, 4, around=1.0, spread=0.5)
+    assert straight.times(2.0).at(0.7) == pytest.approx(2 * straight.at(0.7))
+
+
+def test_an_expected_value_survives_storage_and_others_are_stored_as_before() -> None:
+    space = Space(lr=Float(0.1, 10, log=True, around=2.0, spread=1.5))
+    assert space_from_json(json.loads(json.dumps(space.describe()))) == space
+    assert "around" not in json.dumps(Space(lr=Float(0.1, 10, log=True)).describe())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"around": 1.0}, "'around' and 'spread' belong together"),
+        ({"spread": 2.0}, "'around' and 'spread' belong together"),
+        ({"around": 20.0, "spread": 2.0}, "'around' must be"),
+        ({"around": 1.0, "spread": 1.0}, "'spread' must be"),
+        ({"around": math.nan, "spread": 2.0}, "'around' must be"),
+    ],
+)
+def test_what_cannot_be_expected_is_refused(arguments: dict[str, float], words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        Float(0.1, 10, log=True, **arguments)

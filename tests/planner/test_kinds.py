@@ -41,6 +41,7 @@ def test_the_rule_is_the_middle_of_what_is_tried(kind: str, epsilon: float) -> N
     ((name, rates),) = one.space(441, 50_000, epsilon=epsilon).dimensions
     assert name == "learning_rate"
     assert isinstance(rates, Float)
+    assert rates.around == rates.middle == pytest.approx(settings.learning_rate)
     assert rates.at(0.5) == pytest.approx(settings.learning_rate)
     travel = settings.learning_rate * settings.clip_norm * settings.steps
     plenty = epsilon * 50_000 / 60_000
@@ -95,7 +96,8 @@ def test_photographs_are_mirrored_and_trained_for_longer() -> None:
     assert trainer.settings.steps == 400
     ((_, rates),) = photo.space(7776, 50_000, epsilon=1).dimensions
     assert isinstance(rates, Float)
-    assert rates.high / rates.low == pytest.approx(4)
+    assert rates.high / rates.low == pytest.approx(64)
+    assert rates.spread == pytest.approx(1.7)
     assert photo.trainer(7776, 10, 50_000, epsilon=3).settings.steps < 450  # what ten minutes allow
     assert kind_with("scattering").trainer(7776, 10, 50_000, epsilon=1).settings.steps == 100
 

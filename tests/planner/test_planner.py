@@ -58,7 +58,7 @@ def test_few_or_unknown_records_mean_random_stopping() -> None:
 def test_no_public_validation_means_private_validation() -> None:
     advice = choose(Private(), SPACE, Budget(2.0, 1e-5), records=60_000)
     assert advice.plan.validation is not None
-    assert advice.plan.validation.denominator == pytest.approx(3000)  # half of a tenth: forecast.py
+    assert advice.plan.validation.denominator == pytest.approx(2100)  # .35 of a tenth: forecast.py
     assert "held back" in advice.explanation
     with pytest.raises(InvalidInput, match="how many records"):
         choose(Private(), SPACE, Budget(2.0, 1e-5))

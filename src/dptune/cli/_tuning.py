@@ -124,14 +124,21 @@ def _uses_defaults(job: Job) -> bool:
     return job.get("data", "schema") is not None and not job.sections.get("model")
 
 
+_EXPECTED = ("around", "spread")
+
+
 def _dimension(name: str, value: Any) -> Float | Int | Choice:
     if isinstance(value, list):
         return Choice(*value)
-    if not isinstance(value, Mapping) or not {"low", "high"} <= set(value) <= {"low", "high", "log"}:
-        raise InvalidInput(f"The parameter {name!r} must be a list of choices, or {{low, high, log}}; got {value!r}.")
+    if not isinstance(value, Mapping) or not {"low", "high"} <= set(value) <= {"low", "high", "log", *_EXPECTED}:
+        raise InvalidInput(
+            f"The parameter {name!r} must be a list of choices, or {{low, high, log, around, spread}}; got {value!r}."
+        )
+    log = flag(f"log of {name}", value.get("log", False))
     whole = all(isinstance(value[end], int) and not isinstance(value[end], bool) for end in ("low", "high"))
-    kind = Int if whole else Float
-    return kind(value["low"], value["high"], flag(f"log of {name}", value.get("log", False)))
+    if whole and not set(value) & set(_EXPECTED):
+        return Int(value["low"], value["high"], log)
+    return Float(value["low"], value["high"], log, *(value.get(field) for field in _EXPECTED))
 
 
 def make_space(job: Job, data: object = None) -> Space:

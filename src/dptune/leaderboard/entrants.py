@@ -67,11 +67,11 @@ def _default(given: Setting) -> tuple[Plan, Any]:
 
 
 def _guess(given: Setting) -> tuple[Plan, Any]:
-    return RandomGuess(given.space).plan(given.budget, given.trainer), given.trainer
+    return RandomGuess(given.range).plan(given.budget, given.trainer), given.trainer
 
 
 def _stopping(given: Setting) -> tuple[Plan, Any]:
-    method = RandomStopping(given.space, _RUNS, validation=given.validation)
+    method = RandomStopping(given.range, _RUNS, validation=given.validation)
     return method.plan(given.budget, given.trainer), given.trainer
 
 
@@ -84,7 +84,7 @@ def _papernot_steinke(given: Setting) -> tuple[Plan, Any]:
 
     noise = _least_noise(lambda level: papernot_steinke(run(level), _RUNS, delta), given.budget.epsilon)
     spent = select(run(noise), _RUNS).epsilon(delta)  # what that noise costs by our account: less
-    method = RandomStopping(given.space, _RUNS, validation=given.validation)
+    method = RandomStopping(given.range, _RUNS, validation=given.validation)
     return method.plan(Budget(min(spent, given.budget.epsilon), delta), given.trainer), given.trainer
 
 
@@ -102,13 +102,13 @@ def _least_noise(price: Callable[[float], float], epsilon: float) -> float:
 
 
 def _naive(given: Setting) -> tuple[Plan, Any]:
-    method = Naive(given.space.grid(_LISTED), validation=given.validation)
+    method = Naive(given.range.grid(_LISTED), validation=given.validation)
     return method.plan(given.budget, given.trainer), given.trainer
 
 
 def _linear(given: Setting) -> tuple[Plan, Any]:
     """Learning rates at small budgets are smaller, so the space is widened downwards by another factor of four."""
-    rates = dict(given.space.dimensions)["learning_rate"]
+    rates = dict(given.range.dimensions)["learning_rate"]
     assert isinstance(rates, Float)
     space = Space(learning_rate=Float(rates.low / _WIDER, rates.high, log=True))
     method = LinearScaling(space, _SMALL_RUNS, validation=given.validation)
@@ -126,7 +126,7 @@ def _unpaid(given: Setting) -> tuple[Plan, Any]:
     """The best of a list on the public half, with one run paid for; it needs public scores."""
     if given.public is None:
         raise InvalidInput("'unpaid' chooses by public records; run the leaderboard with --validation public.")
-    return NonPrivateOptimum(given.space.grid(_UNPAID)).plan(given.budget, given.trainer), given.trainer
+    return NonPrivateOptimum(given.range.grid(_UNPAID)).plan(given.budget, given.trainer), given.trainer
 
 
 def _plain(given: Setting) -> tuple[Plan, Any]:
@@ -155,7 +155,7 @@ def _quantile(given: Setting) -> tuple[Plan, Any]:
     if "adam" not in type(usual.optimizer).__name__.lower():
         rates = dict(space.dimensions)["learning_rate"]
         assert isinstance(rates, Float)
-        space = Space(learning_rate=Float(rates.low * usual.clip_norm, rates.high * usual.clip_norm, log=True))
+        space = Space(learning_rate=rates.times(usual.clip_norm))
     middle = float(space.default["learning_rate"])
     return _tuned(given, _clipped(given, Quantile(), clip_norm=1.0, learning_rate=middle), space)
 

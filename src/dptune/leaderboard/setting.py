@@ -16,7 +16,7 @@ from dptune.errors import InvalidInput
 from dptune.methods import Budget, PrivateValidation
 from dptune.planner.advice import default_validation
 from dptune.planner.kinds import KINDS, Kind, kind_of_benchmark
-from dptune.spaces import Space
+from dptune.spaces import Float, Space
 from dptune.training import DpSgdTrainer, load
 from dptune.training.features import named_features
 
@@ -30,6 +30,7 @@ SEEN = frozenset({"digits", "mnist", "fashion-mnist", "cifar-10", "adult", "imdb
 
 _HALVES = 7  # the seed of the permutation that halves a test part
 _RANGE = (-1.0, 1.0)
+_NEAR = 2.0
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,17 @@ class Setting:
 
     @property
     def space(self) -> Space:
-        """What is tried by default: learning rates."""
+        """What is tried by default: learning rates, likeliest around the rule of the kind of data."""
         return self.kind.space(self.train.features, self.records, epsilon=self.budget.epsilon)
+
+    @property
+    def range(self) -> Space:
+        """For methods that take every value for as likely: the part of it that is near the rule."""
+        ((name, rates),) = self.space.dimensions
+        assert isinstance(rates, Float)
+        if rates.around is None:
+            return self.space
+        return Space(**{name: Float(rates.around / _NEAR, rates.around * _NEAR, log=True)})
 
     @property
     def validation(self) -> PrivateValidation | None:

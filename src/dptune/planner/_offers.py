@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.methods import Budget, Method, Plan, RandomGuess, Subset
 from dptune.methods.comparison import TOP
-from dptune.planner.forecast import Forecast, data_loss
+from dptune.planner.forecast import HUNGER, Forecast, data_loss
 from dptune.spaces import Domain
 from dptune.trainer import DeclaresCost
 
@@ -17,12 +17,16 @@ __all__ = ["Offer", "explain", "worth"]
 
 @dataclass(frozen=True)
 class Offer:
-    """A method that fits the budget, what it plans, and what accuracy it is expected to lose but for its noise."""
+    """A method that fits the budget, what it plans, and what accuracy it is expected to lose but for its noise.
+
+    ``hunger`` is what noise costs: accuracy lost when noise per record grows e-fold.
+    """
 
     name: str
     method: Method
     plan: Plan
     forecast: Forecast
+    hunger: float = HUNGER
 
 
 def worth(offer: Offer) -> tuple[float, float]:
@@ -30,7 +34,8 @@ def worth(offer: Offer) -> tuple[float, float]:
     noise = offer.plan.noise_multiplier
     if noise is None:
         return 0.0, offer.plan.price()
-    return offer.forecast.choice + offer.forecast.score + data_loss(noise / seen(offer)), offer.plan.price()
+    noisy = data_loss(noise / seen(offer), offer.hunger)
+    return offer.forecast.choice + offer.forecast.score + noisy, offer.plan.price()
 
 
 def seen(offer: Offer) -> float:
@@ -42,7 +47,7 @@ def seen(offer: Offer) -> float:
 
 
 def explain(
-    chosen: Offer, offers: Sequence[Offer], reasons: list[str], trainer: DeclaresCost, space: Domain, budget: Budget
+    chosen: Offer, offers: Sequence[Offer], reasons: Sequence[str], trainer: DeclaresCost, space: Domain, budget: Budget
 ) -> str:
     """Three sentences with the figures that decided: the price, what is lost by what, where scores come from."""
     said = [_price(chosen, offers, trainer, space, budget), *_loss(chosen, trainer, space, budget)]
@@ -58,7 +63,7 @@ def _price(chosen: Offer, offers: Sequence[Offer], trainer: DeclaresCost, space:
     others = [
         f"{other.name} needs {other.plan.noise_multiplier:.4g}"
         for other in offers
-        if other is not chosen and other.plan.noise_multiplier
+        if other.name != chosen.name and other.plan.noise_multiplier
     ]
     single = untuned(trainer, space, budget)
     if single is not None:
@@ -77,7 +82,7 @@ def _loss(chosen: Offer, trainer: DeclaresCost, space: Domain, budget: Budget) -
             f"{law.hit_probability(TOP):.2f}"
         )
     if noise is not None and single is not None:
-        lost = replace(chosen.forecast, data=data_loss(noise / seen(chosen) / single))
+        lost = replace(chosen.forecast, data=data_loss(noise / seen(chosen) / single, chosen.hunger))
         parts.append(
             f"by the public model of docs/accuracy.md this loses about {max(lost.total, 0.0):.4f} of accuracy against "
             f"the best configuration trained once on everything ({lost.choice:.4f} because not all are tried, "

@@ -2,31 +2,28 @@
 
 Subset tuning is the default when there are enough records, random stopping otherwise (``docs/choosing.md``); what part,
 which law of the number of runs and how many records for scores follows from the accuracy that a public model expects
-(:mod:`dptune.planner.forecast`). The explanation gives the numbers that decided. Everything is computed from public
-descriptions: no data is touched.
+(:mod:`dptune.planner.forecast`). Where the space says what is expected to be best, the choice is between tuning around
+it and training it once (:mod:`dptune.planner.weighing`). The explanation gives the numbers that decided. Everything is
+computed from public descriptions: no data is touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dptune._validate import integer
-from dptune.accounting import DiscreteGaussian, Geometric, Runs
-from dptune.accounting.calibrate import calibrate_noise
+from dptune.accounting import Geometric, Runs
 from dptune.errors import BudgetExceeded, InvalidInput
-from dptune.methods import Budget, Method, Plan, PrivateValidation, RandomStopping, Subset
+from dptune.methods import Budget, Method, Plan, PrivateValidation, RandomStopping
 from dptune.planner._offers import Offer, explain, worth
 from dptune.planner.forecast import Forecast, Part, best_part, choice_loss, score_loss
-from dptune.spaces import Choice, Domain, Float, Int, Space
+from dptune.planner.weighing import LEAST_TUNING_RECORDS, scaled_space, score_noise, subset_offer, weigh
+from dptune.spaces import Domain
 from dptune.trainer import DeclaresCost, DeclaresRecords, DeclaresScore, has_own_score
 
 __all__ = ["Advice", "choose", "default_validation", "public_records", "scaled_space"]
 
-_LEAST_TUNING_RECORDS = 500
 _VALIDATION_SHARE = 0.1
-_SCORE_MARGIN = 1.25
-_MOST_SCORE_NOISE = 1e5
 
 
 @dataclass(frozen=True)
@@ -131,6 +128,10 @@ def choose(
         True
     """
     records = public_records(trainer) if records is None else integer("records", records, 1)
+    weighed = None if records is None else weigh(trainer, space, budget, records, runs)
+    if weighed is not None:
+        said = explain(weighed.chosen, weighed.offers, weighed.reasons, trainer, space, budget)
+        return Advice(weighed.chosen.plan, weighed.chosen.method, said)
     law = Geometric(10) if runs is None else runs
     whole = RandomStopping(space, law, validation=default_validation(trainer, records))
     offers: list[Offer] = []
@@ -143,7 +144,7 @@ def choose(
     part = None if records is None else _part(trainer, space, budget, records, runs)
     if records is not None and part is not None:
         try:
-            offers.append(_subset_offer(trainer, space, budget, records, part))
+            offers.append(subset_offer(trainer, space, budget, records, part))
         except BudgetExceeded as error:
             refused = refused or error
     if not offers:
@@ -162,65 +163,8 @@ def _reasons(records: int | None, part: Part | None) -> list[str]:
 def _part(trainer: object, space: Domain, budget: Budget, records: int, runs: Runs | None) -> Part | None:
     """The part that is expected to lose the least accuracy, for this budget's noise on private scores."""
     public = has_own_score(trainer)
-    noise = 0.0 if public else _score_noise(budget)
-    return best_part(space, records, public=public, noise=noise, runs=runs, least=_LEAST_TUNING_RECORDS)
-
-
-def _score_noise(budget: Budget) -> float:
-    """The noise on private counts beside which a training of the same budget tells as much: it raises no price."""
-    alone = calibrate_noise(lambda level: budget.covering(DiscreteGaussian(level)), budget.epsilon, budget.delta)
-    return min(_MOST_SCORE_NOISE, _SCORE_MARGIN * alone)
-
-
-def _subset_offer(trainer: DeclaresCost, space: Domain, budget: Budget, records: int, part: Part) -> Offer:
-    """Tuning on a part, then training on the rest. The space holds the learning rates of the final training."""
-
-    def subset(noise: float | None) -> Subset:
-        share = max(1.0, part.held * part.fraction * records)
-        held = None if has_own_score(trainer) else PrivateValidation(part.held, share, noise)
-        rule = Subset(RandomStopping(space, part.runs, validation=held), part.fraction).factors(trainer)
-        factors = {name: ratio / (1 - part.held) for name, ratio in rule.items()}  # records held back do not train
-        on_part = scaled_space(space, {name: 1 / ratio for name, ratio in factors.items()})
-        tuning = RandomStopping(on_part, part.runs, validation=held)
-        return Subset(tuning, part.fraction, transfer=factors or "auto")
-
-    what = f"{part.runs} runs on a share of {part.fraction:g}, then training on the rest"
-    method = subset(None if has_own_score(trainer) else _score_noise(budget))
-    try:
-        plan = method.plan(budget, trainer)
-    except BudgetExceeded:  # of a trainer whose own cost is fixed: with as much noise on scores as is needed
-        if has_own_score(trainer):
-            raise
-        method = subset(None)
-        plan = method.plan(budget, trainer)
-    return Offer(what, method, plan, part.forecast)
-
-
-def scaled_space(space: Domain, factors: Mapping[str, float]) -> Domain:
-    """The same space with logarithmic ranges multiplied by factors; lists stay as they are.
-
-    Args:
-        space: the space.
-        factors: a factor for each parameter that changes.
-
-    Returns:
-        The scaled space.
-
-    Example:
-        >>> from dptune import Float, Space
-        >>> scaled_space(Space(lr=Float(1, 4, log=True)), {"lr": 0.5}).dimensions
-        (('lr', Float(low=0.5, high=2.0, log=True)),)
-    """
-    if not isinstance(space, Space):
-        return space
-    made: dict[str, Float | Int | Choice] = {}
-    for name, one in space.dimensions:
-        factor = factors.get(name, 1.0)
-        if isinstance(one, Float) and one.log and factor != 1.0:
-            made[name] = Float(one.low * factor, one.high * factor, log=True)
-        else:
-            made[name] = one
-    return Space(**made)
+    noise = 0.0 if public else score_noise(budget)
+    return best_part(space, records, public=public, noise=noise, runs=runs, least=LEAST_TUNING_RECORDS)
 
 
 def _forecast_whole(trainer: object, space: Domain, records: int | None, law: Runs) -> Forecast:

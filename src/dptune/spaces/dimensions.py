@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from dptune._codec import register_tagged
+from dptune._codec import added_later, register_tagged
 from dptune._typing import Array
 from dptune._validate import integer, real
 from dptune.errors import InvalidInput
@@ -22,17 +23,25 @@ from dptune.errors import InvalidInput
 __all__ = ["Choice", "Dimension", "Float", "Int", "normalised", "place_at"]
 
 
+_NORMAL = NormalDist()
+
+
 @dataclass(frozen=True)
 class Float:
-    """A real number between two ends, uniform, or uniform in its logarithm.
+    """A real number between two ends: uniform, uniform in its logarithm, or likeliest around an expected value.
 
     Args:
         low: The smallest value.
         high: The largest value, above ``low``.
-        log: Whether the logarithm is uniform, as for learning rates; ``low`` must then be positive.
+        log: Whether the logarithm is what is drawn, as for learning rates; ``low`` must then be positive.
+        around: Where the best value is expected, from public knowledge. The prior is then a normal law around it, of
+            the logarithm where ``log`` is set, cut off at the ends.
+        spread: How far from there it may well be: one deviation of that law, a factor above 1 where ``log`` is set
+            (2 is an octave), otherwise a distance.
 
     Raises:
-        InvalidInput: If the range is empty, or logarithmic and not positive.
+        InvalidInput: If the range is empty, or logarithmic and not positive; if ``around`` lies outside of it, or only
+            one of ``around`` and ``spread`` is given.
 
     Example:
         >>> from dptune import Float
@@ -41,11 +50,16 @@ class Float:
         0.01
         >>> rate.contains(2.0)
         False
+        >>> expected = Float(1e-4, 1.0, log=True, around=0.01, spread=2)
+        >>> round(expected.at(0.8413), 3)  # one deviation above what is expected
+        0.02
     """
 
     low: float
     high: float
     log: bool = False
+    around: float | None = field(default=None, metadata=added_later())
+    spread: float | None = field(default=None, metadata=added_later())
 
     def __post_init__(self) -> None:
         low, high = real("low", self.low), real("high", self.high)
@@ -55,13 +69,51 @@ class Float:
             raise InvalidInput(f"A logarithmic range must be positive; got low = {low:g}. Raise it or drop log=True.")
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
+        if (self.around is None) != (self.spread is None):
+            raise InvalidInput("'around' and 'spread' belong together: where the best value is expected, how surely.")
+        if self.around is not None:
+            object.__setattr__(self, "around", real("around", self.around, low, high))
+            least = 1.0 if self.log else 0.0
+            hint = "It is a factor here, such as 2." if self.log else "It is a distance."
+            object.__setattr__(self, "spread", real("spread", self.spread, least, low_open=True, hint=hint))
 
     def at(self, u: float) -> float:
         """The value at the quantile ``u`` of the prior, 0 to 1."""
-        if not self.log:
-            return min(max(self.low + u * (self.high - self.low), self.low), self.high)
-        value = math.exp(math.log(self.low) + u * (math.log(self.high) - math.log(self.low)))
-        return min(max(value, self.low), self.high)
+        low, high = self._line(self.low), self._line(self.high)
+        value = low + u * (high - low) if self.around is None else self._likely(u)
+        return min(max(math.exp(value) if self.log else value, self.low), self.high)
+
+    def _line(self, value: float) -> float:
+        """A value where its prior is uniform or normal: as it is, or its logarithm."""
+        return math.log(value) if self.log else value
+
+    def _normal(self) -> tuple[float, float]:
+        """Middle and deviation of the normal law, where there is one."""
+        if self.around is None or self.spread is None:
+            raise InvalidInput("This range has no expected value.")
+        return self._line(self.around), self._line(self.spread)
+
+    def _likely(self, u: float) -> float:
+        """The quantile of the normal law between the ends, counted from the nearer end, where it is most exact."""
+        middle, deviation = self._normal()
+        below = _NORMAL.cdf((self._line(self.low) - middle) / deviation)
+        above = _NORMAL.cdf((middle - self._line(self.high)) / deviation)
+        end, share, side = (below, u, 1.0) if u < 0.5 else (above, 1.0 - u, -1.0)
+        place = end + share * (1.0 - below - above)
+        if place <= 0.0:
+            return self._line(self.low if side > 0 else self.high)
+        return middle + side * deviation * _NORMAL.inv_cdf(place)
+
+    @property
+    def middle(self) -> float:
+        """The expected value, or the middle of the prior."""
+        return self.at(0.5) if self.around is None else self.around
+
+    def times(self, factor: float) -> Float:
+        """The same range of values that are so many times as large, with the prior that belongs to them."""
+        moved = None if self.around is None else self.around * factor
+        spread = self.spread if self.log or self.spread is None else self.spread * factor
+        return Float(self.low * factor, self.high * factor, self.log, moved, spread)
 
     def contains(self, value: Any) -> bool:
         """Whether a value is a number in the range."""
@@ -120,6 +172,11 @@ class Int:
             raise InvalidInput(
                 f"A logarithmic range must start at 1 or above; got {self.low}. Raise it or drop log=True."
             )
+
+    @property
+    def middle(self) -> int:
+        """The middle of the prior."""
+        return self.at(0.5)
 
     def at(self, u: float) -> int:
         """The value at the quantile ``u`` of the prior, 0 to 1."""

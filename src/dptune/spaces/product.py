@@ -108,13 +108,13 @@ class Space:
 
     @property
     def default(self) -> Params:
-        """The middle of every range, the likeliest choice: public."""
+        """The middle of every range or what is expected there, the likeliest choice: public."""
         middle: Params = {}
         for name, one in self.dimensions:
             if isinstance(one, Choice):
                 middle[name] = max(one.points(None), key=lambda pair: pair[1])[0]
             else:
-                middle[name] = one.at(0.5)
+                middle[name] = one.middle
         return middle
 
     def describe(self) -> dict[str, Any]:
