@@ -102,6 +102,14 @@ def test_photographs_are_mirrored_and_trained_for_longer() -> None:
     assert kind_with("scattering").trainer(7776, 10, 50_000, epsilon=1).settings.steps == 100
 
 
+def test_a_job_may_say_where_the_best_value_is_expected() -> None:
+    fields = {"low": 1, "high": 16, "log": True, "around": 4, "spread": 2}
+    made = make_space(Job({"data": {"name": "digits"}, "space": {"learning_rate": fields}, "budget": BUDGET}))
+    assert made == Space(learning_rate=Float(1, 16, log=True, around=4, spread=2))
+    with pytest.raises(InvalidInput, match="'around' and 'spread' belong together"):
+        make_space(Job({"data": {"name": "digits"}, "space": {"learning_rate": {"low": 1, "high": 2, "around": 1}}}))
+
+
 def test_images_of_a_file(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     x = rng.random((30, 64), dtype=np.float32)
