@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from dptune.accounting import DpSgd
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.executors import Processes
 from dptune.methods import Budget
@@ -80,7 +79,7 @@ def untuned(split: Split, kind: Kind, epsilon: float, repeats: int) -> Any:
     _, unseen = halves(split.test)
     trainer = kind.trainer(split.train.features, split.train.classes, len(split.train), epsilon=epsilon)
     one = trainer.settings
-    noise = calibrate_noise(lambda level: DpSgd(one.sampling_rate, level, one.steps), epsilon, DELTA)
+    noise = calibrate_noise(lambda level: trainer.cost({"noise_multiplier": level}), epsilon, DELTA)
     for _ in range(repeats):
         begin = time.perf_counter()
         model = _fit(trainer, noise, split.train)

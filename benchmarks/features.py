@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 
-from dptune.training.features import named_features
+from dptune.training.features import FEATURES, named_features
 
 SETS = {"grey 28x28": (60_000, (28, 28)), "colour 32x32": (50_000, (3, 32, 32))}
 
@@ -29,7 +29,7 @@ def main() -> None:
     print(f"{platform.machine()}, load {os.getloadavg()[0]:.1f}: {options.images} images, least of {options.rounds}")
     for label, (count, shape) in SETS.items():
         images = np.random.default_rng(0).random((options.images, int(np.prod(shape))), np.float32)
-        for kind in ("oriented-gradients", "gradients-and-brightness", "scattering", "mirrored-scattering"):
+        for kind in [name for name in FEATURES if name != "none"]:
             took = []
             for _ in range(options.rounds):
                 start = time.process_time()
@@ -37,7 +37,7 @@ def main() -> None:
                 took.append(time.process_time() - start)
             whole = min(took) / options.images * count
             size = found.shape[1] * 4 * count / 1e9
-            print(f"{label:13s} {kind:19s} {found.shape[1]:6d} features, {whole:6.1f} s and {size:.2f} GB for {count}")
+            print(f"{label:13s} {kind:24s} {found.shape[1]:6d} features, {whole:6.1f} s and {size:.2f} GB for {count}")
 
 
 if __name__ == "__main__":

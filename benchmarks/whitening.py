@@ -1,11 +1,13 @@
 """What whitening gains, by data set and size, and which way of the learning rate suits it: chosen without the set.
 
     DPTUNE_DATA=... python benchmarks/whitening.py [--sets digits,mnist:1200] [--repeats 3] [--epsilon 3]
+        [--features gradients-and-brightness]
 
 Each set is the first records of a training part (digits: all of it); figures are from training records that are not
 among them, for digits from its test part. Each cell is the mean of ``--repeats`` trainings at the same total epsilon,
 untuned. A column is a way (learning rate x clip norm x steps) for 60,000 records at epsilon 1, brought to the set's
-size by the rule of ``dptune.planner.kinds``; "without it" is the way that the other sets would choose.
+size by the rule of ``dptune.planner.kinds``; "without it" is the way that the other sets would choose. The features are
+those that were the default of images when the way was chosen, or what ``--features`` says.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ WAYS = (1200.0, 1800.0, 2400.0, 3200.0, 4800.0)
 JUDGED = 5000
 
 
-def prepared(name: str) -> tuple[Dataset, Dataset]:
-    """The records that are trained on and those that judge, with the features of images."""
+def prepared(name: str, features: str) -> tuple[Dataset, Dataset]:
+    """The records that are trained on and those that judge, with features of images."""
     data, _, size = name.partition(":")
     train, test = load(data)
     if size:
         train, test = train.take(np.arange(int(size))), train.take(np.arange(len(train) - JUDGED, len(train)))
-    make = named_features(kind_named("image").features)
+    make = named_features(features)
     return train.map(make, (-1.0, 1.0)), test.map(make, (-1.0, 1.0))
 
 
@@ -61,11 +63,12 @@ def main() -> None:
     parser.add_argument("--sets", default="digits,mnist:1200,mnist:6000,fashion-mnist:1200,fashion-mnist:6000")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--epsilon", type=float, default=3.0)
+    parser.add_argument("--features", default="gradients-and-brightness")
     options = parser.parse_args()
     table: dict[str, list[float]] = {}
     print(f"{'way':28}" + "".join(f"{way:8.0f}" for way in WAYS))
     for name in options.sets.split(","):
-        train, judge = prepared(name)
+        train, judge = prepared(name, options.features)
         for whitened in (False, True):
             found = line(train, judge, options.epsilon, whitened, options.repeats)
             label = f"{name} {'whitened' if whitened else 'plain'}"

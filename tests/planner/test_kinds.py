@@ -31,6 +31,7 @@ def test_steps_grow_with_epsilon_and_stay_affordable() -> None:
     assert steps[0] == steps[1] < steps[2] < steps[3]
     wide = image.trainer(20_000, 10, 60_000, epsilon=10).settings.steps
     assert wide == 100
+    assert [image.trainer(976, 10, 60_000, epsilon=epsilon).settings.steps for epsilon in (1, 3)] == [400, 401]
 
 
 @pytest.mark.parametrize("kind", ["image", "photo", "text"])
@@ -79,7 +80,7 @@ def test_a_job_that_says_what_it_wants_gets_that() -> None:
         assert kind is not None
         assert kind.name == "image"
         assert kind.features == named == kind.trainer(784, 10, 60_000, epsilon=1).prepared
-    assert features_of({"data": {"name": "mnist"}}) == "gradients-and-brightness"
+    assert features_of({"data": {"name": "mnist"}}) == "two-scale-gradients"
     for section in ({"model": {"kind": "mlp"}}, {"space": {"learning_rate": [1.0]}}):
         assert kind_of({"data": {"name": "mnist"}, **section}) is None
         assert features_of({"data": {"name": "mnist"}, **section}) == "none"
@@ -90,7 +91,7 @@ def test_photographs_are_mirrored_and_trained_for_longer() -> None:
     photo = kind_of({"data": {"name": "cifar-10"}})
     assert photo is KINDS["photo"] is kind_named("photo") is kind_of_benchmark("cifar-10")
     assert kind_of({"data": {"file": "x.npz", "features": "mirrored-scattering"}}) is photo
-    assert kind_with("gradients-and-brightness") == KINDS["image"]
+    assert kind_with("two-scale-gradients") is KINDS["image"]
     trainer = photo.trainer(7776, 10, 50_000, epsilon=1)
     assert trainer.prepared == "mirrored-scattering"
     assert trainer.settings.steps == 400

@@ -13,7 +13,7 @@ import pytest
 
 from dptune.training import _tabular, _text, oriented_gradients
 from dptune.training.benchmark_data import mnist
-from dptune.training.features import centred_gradients, gradients_and_brightness
+from dptune.training.features import centred_gradients, gradients_and_brightness, named_features, two_scale_gradients
 
 SIZES = [1, 2, 7, 61, 300]
 
@@ -32,7 +32,7 @@ def test_oriented_gradients(side: int, layout: Callable[[np.ndarray], np.ndarray
         assert oriented_gradients(layout(x[order]), side=side).tobytes() == alone[order].tobytes()
 
 
-@pytest.mark.parametrize("make", [centred_gradients, gradients_and_brightness])
+@pytest.mark.parametrize("make", [centred_gradients, gradients_and_brightness, two_scale_gradients])
 @pytest.mark.parametrize("width", [64, 784, 3 * 64])
 def test_features_of_images(width: int, make: Callable[[np.ndarray], np.ndarray]) -> None:
     rng = np.random.default_rng(0)
@@ -53,6 +53,62 @@ def test_brightness_is_a_small_picture_beside_the_gradients() -> None:
     picture -= picture.mean(axis=1, keepdims=True)
     picture /= 2 * np.linalg.norm(picture, axis=1, keepdims=True)
     assert np.allclose(found, np.concatenate([gradients, picture], axis=1) / np.sqrt(1.25), atol=1e-6)
+
+
+def votes(image: np.ndarray, cell: int, directions: int) -> np.ndarray:
+    """Gradients' votes one pixel, direction and cell at a time, in double precision."""
+    side = len(image)
+    cells = side // cell
+    found = np.zeros((directions, cells, cells))
+    for row, column in np.ndindex(side, side):
+        down = image[row + 1, column] - image[row - 1, column] if 0 < row < side - 1 else 0.0
+        right = image[row, column + 1] - image[row, column - 1] if 0 < column < side - 1 else 0.0
+        place = np.arctan2(down, right) / (2 * np.pi) * directions % directions
+        first, part = int(place) % directions, place - int(place)
+        for direction, share in ((first, 1 - part), ((first + 1) % directions, part)):
+            for i, j in np.ndindex(cells, cells):
+                near = [max(0.0, 1 - abs(at + 0.5 - (k + 0.5) * cell) / cell) for at, k in ((row, i), (column, j))]
+                found[direction, i, j] += near[0] * near[1] * share * np.hypot(down, right) ** 0.5
+    return np.sqrt(found).ravel()
+
+
+def blurred(image: np.ndarray, deviation: float) -> np.ndarray:
+    """A Gaussian cut off at 2.5 deviations, beyond the edge the edge's pixels."""
+    reach = int(np.ceil(2.5 * deviation))
+    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / deviation) ** 2)
+    weights /= weights.sum()
+    wide = np.pad(image, reach, mode="edge")
+    once = np.apply_along_axis(np.convolve, 0, wide, weights, mode="valid")
+    return np.asarray(np.apply_along_axis(np.convolve, 1, once, weights, mode="valid"))
+
+
+def test_two_scales_are_what_their_description_says() -> None:
+    image = np.random.default_rng(4).random((28, 28)).astype(np.float32).astype(np.float64)
+    picture = image.reshape(14, 2, 14, 2).mean(axis=(1, 3)).ravel()
+    wanted = []
+    for part, length in ((votes(image, 4, 12), 1.0), (votes(blurred(image, 1.5), 7, 12), 1.0), (picture, 0.5)):
+        centred = part - part.mean()
+        wanted.append(length * centred / np.linalg.norm(centred))
+    found = two_scale_gradients(image.reshape(1, -1))[0]
+    assert np.allclose(found, np.concatenate(wanted) / 1.5, atol=1e-4)
+
+
+def test_two_scales_of_images_of_any_size() -> None:
+    sizes = {4: 28, 64: 304, 784: 976, 841: 25, 3 * 64: 912, 3 * 1024: 3648}
+    for width, features in sizes.items():
+        found = two_scale_gradients(np.random.default_rng(5).random((2, width)).astype(np.float32))
+        assert found.shape == (2, features)
+        assert found.dtype == np.float32
+    assert named_features("two-scale-gradients") is two_scale_gradients
+
+
+def test_two_scales_of_images_that_show_nothing_are_zeros() -> None:
+    x = np.zeros((6, 3 * 64), np.float32)
+    x[1], x[2], x[3, 5], x[4, 5] = 0.1, 3e38, np.nan, np.inf
+    x[5] = np.random.default_rng(6).random(3 * 64)
+    found = two_scale_gradients(x)
+    assert not found[:5].any()
+    assert np.linalg.norm(found[5]) == pytest.approx(1, abs=1e-5)
 
 
 NAMES = "\n".join(

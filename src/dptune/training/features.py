@@ -27,12 +27,15 @@ __all__ = [
     "gradients_and_brightness",
     "named_features",
     "oriented_gradients",
+    "two_scale_gradients",
 ]
 
 _COLOURS = 3
 _CELLS = 8  # about so many along an edge of an image
 _PICTURE = 14  # about so many squares along an edge of the small picture
 _BRIGHTNESS = np.float32(0.5)  # its length beside that of the gradients
+_DIRECTIONS = 12  # of gradients at two scales: benchmarks/choose_features.py
+_BLUR = 0.375  # deviation of the Gaussian before the coarse gradients, in fine cells: 1.5 pixels where an edge has 28
 
 
 def oriented_gradients(x: Floats, *, side: int = 28, cell: int = 4, bins: int = 9) -> Floats:
@@ -125,7 +128,7 @@ def centred_gradients(x: Floats) -> Floats:
         (1, 1728)
     """
     side, colours = _image(x)
-    cell = next(size for size in range(max(2, side // _CELLS), side + 1) if side % size == 0)
+    cell = _fine(side)
     planes = [
         oriented_gradients(x[:, place * side * side : (place + 1) * side * side], side=side, cell=cell)
         for place in range(colours)
@@ -161,7 +164,7 @@ def gradients_and_brightness(x: Floats) -> Floats:
     """
     side, colours = _image(x)
     gradients = centred_gradients(x)
-    square = next(size for size in range(max(1, round(side / _PICTURE)), side + 1) if side % size == 0)
+    square = _square(side)
     cells = side // square
     features = np.zeros((len(x), gradients.shape[1] + colours * cells * cells), np.float32)
     with np.errstate(all="ignore"):
@@ -173,6 +176,93 @@ def gradients_and_brightness(x: Floats) -> Floats:
             both = np.concatenate([gradients[place], picture])
             features[place] = both / np.maximum(np.linalg.norm(both), np.float32(1e-6))
     return features
+
+
+def two_scale_gradients(x: Floats) -> Floats:
+    """Oriented gradients in small cells, those of the blurred image in larger cells, and a small picture.
+
+    Where an edge has 28 pixels: 12 directions in 7 x 7 cells of 4 pixels; 12 directions in 4 x 4 cells of 7 pixels
+    after a Gaussian blur of 1.5 pixels; and means of 2 x 2 pixels. Each of the three is centred and scaled, to lengths
+    of 1, 1 and 1/2; colours are computed for themselves and scaled together. Then the record is scaled to length one.
+
+    Args:
+        x: Images as flat rows.
+
+    Returns:
+        One row of features of length one for each image, in single precision; of zeros for an image of one shade, and
+        where a pixel is not a number.
+
+    Raises:
+        InvalidInput: If the rows are not square images.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.training.features import two_scale_gradients
+        >>> two_scale_gradients(np.eye(2, 784, dtype=np.float32)).shape
+        (2, 976)
+    """
+    side, colours = _image(x)
+    small, square = _fine(side), _square(side)
+    large = next(size for size in range(min(small + 1, side), side + 1) if side % size == 0)
+    fine, coarse, blur = _spread(side, small), _spread(side, large), _blur(side, _BLUR * small)
+    sizes = (len(fine) ** 2 * _DIRECTIONS, len(coarse) ** 2 * _DIRECTIONS, (side // square) ** 2)
+    features = np.zeros((len(x), colours * sum(sizes)), np.float32)
+    with np.errstate(all="ignore"):
+        for place, row in enumerate(x):  # one at a time, as above
+            planes = row.astype(np.float32, order="C").reshape(colours, side, side)
+            planes = planes - planes[:, :1, :1]  # so that one shade stays zero when it is blurred
+            parts = [
+                [_histograms(plane, fine) for plane in planes],
+                [_histograms(blur @ plane @ blur.T, coarse) for plane in planes],
+                [planes.reshape(colours, side // square, square, side // square, square).mean(axis=(2, 4)).reshape(-1)],
+            ]
+            scaled = [_scaled(np.concatenate(part)) for part in parts]
+            both = np.concatenate([*scaled[:2], _BRIGHTNESS * scaled[2]])
+            both /= np.maximum(np.linalg.norm(both), np.float32(1e-6))
+            features[place] = both if np.isfinite(both).all() else 0.0
+    return features
+
+
+def _scaled(part: Floats) -> Floats:
+    """Centred, and of length one."""
+    centred: Floats = part - part.mean()
+    centred /= np.maximum(np.linalg.norm(centred), np.float32(1e-6))
+    return centred
+
+
+def _histograms(plane: Floats, spread: Floats) -> Floats:
+    """Votes for the two nearest directions by cell, as :func:`oriented_gradients` has them, not yet scaled."""
+    down, right = np.zeros_like(plane), np.zeros_like(plane)
+    down[1:-1] = plane[2:] - plane[:-2]
+    right[:, 1:-1] = plane[:, 2:] - plane[:, :-2]
+    size = np.sqrt(np.hypot(down, right))
+    place = np.arctan2(down, right) * np.float32(_DIRECTIONS / (2 * math.pi))
+    gap = np.abs(place - np.arange(_DIRECTIONS, dtype=np.float32)[:, None, None])  # up to one and a half turns
+    gap = np.minimum(gap, np.abs(gap - np.float32(_DIRECTIONS)))
+    votes = size * np.maximum(np.float32(0.0), 1 - gap)
+    flat: Floats = np.sqrt(spread @ votes @ spread.T).reshape(-1)
+    return flat
+
+
+def _blur(side: int, deviation: float) -> Floats:
+    """The weight of every row of pixels for every blurred row: a Gaussian; the image goes on as its edge is."""
+    reach = math.ceil(2.5 * deviation)
+    steps = np.arange(-reach, reach + 1)
+    weights = np.exp(-0.5 * (steps / deviation) ** 2)
+    matrix = np.zeros((side, side))
+    for row in range(side):
+        np.add.at(matrix[row], np.clip(row + steps, 0, side - 1), weights / weights.sum())
+    return np.ascontiguousarray(matrix, np.float32)
+
+
+def _fine(side: int) -> int:
+    """Pixels along the edge of a small cell: about eight cells along an edge of the image."""
+    return next(size for size in range(max(2, side // _CELLS), side + 1) if side % size == 0)
+
+
+def _square(side: int) -> int:
+    """Pixels along the edge of what one number of the small picture is the mean of."""
+    return next(size for size in range(max(1, round(side / _PICTURE)), side + 1) if side % size == 0)
 
 
 def _image(x: Floats) -> tuple[int, int]:
@@ -192,6 +282,7 @@ FEATURES: dict[str, Callable[[Floats], Floats]] = {
     "none": lambda x: x,
     "oriented-gradients": centred_gradients,
     "gradients-and-brightness": gradients_and_brightness,
+    "two-scale-gradients": two_scale_gradients,
     "scattering": lambda x: scattering(x, *_image(x)),
     "mirrored-scattering": lambda x: mirrored_scattering(x, *_image(x)),
 }
@@ -220,8 +311,9 @@ def named_features(name: object) -> Callable[[Floats], Floats]:
     """The public features of a name: a function of rows that treats every record on its own.
 
     Args:
-        name: "none", "oriented-gradients", "gradients-and-brightness", "scattering", "mirrored-scattering", or the key
-            of a public encoder (:mod:`dptune.training.encoders`) that this process has imported.
+        name: "none", "oriented-gradients", "gradients-and-brightness", "two-scale-gradients", "scattering",
+            "mirrored-scattering", or the key of a public encoder (:mod:`dptune.training.encoders`) that this process
+            has imported.
 
     Returns:
         The function.
