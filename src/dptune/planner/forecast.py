@@ -30,11 +30,11 @@ __all__ = [
     "score_loss",
 ]
 
-BOWL = 0.0032  # accuracy lost at one octave from the best learning rate; grows with the square
+BOWL = 0.0037  # accuracy lost at one octave from the best learning rate; grows with the square
 FLATTER = 0.35  # how much flatter that bowl is on all records than on a part of them
 _DISAGREE = 0.05  # records on which two good candidates disagree
-_RESTLESS = 0.5  # deviation of a training's own score, times the root of the records it saw
-HUNGER = 0.0135  # accuracy lost when noise per record grows e-fold
+_RESTLESS = 0.55  # deviation of a training's own score, times the root of the records it saw
+HUNGER = 0.019  # accuracy lost when noise per record grows e-fold
 _OTHER = 2.0  # octaves that a parameter counts for which has no logarithmic range
 _BALLS = (1.0, 2.0, math.pi, 4 * math.pi / 3)  # volumes of unit balls
 _FRACTIONS = (0.05, 0.1, 0.15, 0.2)
@@ -160,7 +160,7 @@ def score_deviation(trained: float, judged: float, noise: float) -> float:
 
     Example:
         >>> round(score_deviation(3000, 3000, 4.7), 4)
-        0.0101
+        0.011
     """
     return math.sqrt((noise / judged) ** 2 + _DISAGREE / judged + _RESTLESS**2 / max(trained, 1.0))
 
