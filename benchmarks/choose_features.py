@@ -87,7 +87,8 @@ def _gradients(images: Floats, blur: float, cell: int, directions: int) -> Float
         gap = np.abs(place - np.float32(direction))
         gap = np.minimum(gap, np.abs(gap - np.float32(directions)))
         found.append(spread @ (size * np.maximum(np.float32(0.0), 1 - gap)) @ spread.T)
-    return np.sqrt(np.stack(found, axis=1))
+    rooted: Floats = np.sqrt(np.stack(found, axis=1))
+    return rooted
 
 
 def _gaussian(deviation: float) -> Floats:
