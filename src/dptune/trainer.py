@@ -365,8 +365,8 @@ class DeclaresTransfer(Protocol):
     """A trainer that says what ``Subset(transfer="auto")`` does to a learning rate that was tuned on a part."""
 
     @property
-    def transfer_rule(self) -> Literal["sgd", "none"]:
-        """'sgd' multiplies it by the ratio of sizes, 'none' (right for Adam) leaves it."""
+    def transfer_rule(self) -> Literal["sgd", "whitened", "none"]:
+        """'sgd' multiplies it by the ratio of sizes, 'whitened' by three quarters of that, 'none' (Adam) leaves it."""
 
 
 @runtime_checkable

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dptune.accounting import Binomial, DpSgd, Geometric, NegativeBinomial, Runs
-from dptune.errors import BudgetExceeded
-from dptune.methods import Budget, RandomGuess, Subset
+from dptune.errors import BudgetExceeded, InvalidInput
+from dptune.methods import Budget, RandomGuess, RandomStopping, Subset
 from dptune.planner import choose
 from dptune.planner.expected import Outlook, outlook, parts
 from dptune.planner.forecast import FLATTER
+from dptune.planner.kinds import kind_named
 from dptune.spaces import Float, Space
+from dptune.training import Adam
 
 EXPECTED = Space(learning_rate=Float(1, 64, log=True, around=8, spread=1.75))
 
@@ -88,6 +91,18 @@ def test_tuning_on_the_part_tries_what_becomes_the_expected_value() -> None:
     ((_, rates),) = method.method.space.dimensions  # type: ignore[union-attr]
     assert isinstance(rates, Float)
     assert rates.middle * method.factors(Scaling())["learning_rate"] == pytest.approx(8.0)
+
+
+def test_parts_are_hardly_whitened_so_learning_rates_tuned_on_them_are_shortened() -> None:
+    image = kind_named("image")
+    whitened = image.trainer(976, 10, 60_000, epsilon=1)
+    plain = replace(whitened, whitening=None)
+    subset = Subset(RandomStopping(EXPECTED, Geometric(5)), 0.1)
+    assert subset.factors(plain)["learning_rate"] == pytest.approx(9.0)
+    assert subset.factors(whitened)["learning_rate"] == pytest.approx(0.75 * 9.0)
+    assert subset.factors(replace(whitened, settings=replace(whitened.settings, optimizer=Adam()))) == {}
+    with pytest.raises(InvalidInput, match="'transfer' must be 'auto', 'sgd', 'whitened', 'none' or a dictionary"):
+        Subset(RandomStopping(EXPECTED, Geometric(5)), 0.1, transfer="white")
 
 
 class Dear:

@@ -31,6 +31,8 @@ from dptune.trainer import DeclaresCost, DeclaresTransfer
 
 __all__ = ["Subset", "SubsetPlan"]
 
+_SHARES = {"sgd": 1.0, "whitened": 0.75}  # of the ratio of sizes, for learning rates: benchmarks/landscapes.py
+
 
 def parts_of(fraction: float, train_on: str) -> tuple[DataPart, DataPart]:
     """The records that are tuned on, and those that the final training sees."""
@@ -132,8 +134,9 @@ class Subset(Method):
         fraction: the probability that a record is used for tuning.
         final: what the final training sees: "rest" (variant 1) or "all" (variant 2).
         transfer: what happens to the winner's parameters: "sgd" multiplies the learning rate by the public ratio of
-            sizes, "none" (right for Adam) changes nothing, a dictionary gives a factor for each parameter, "auto" does
-            as the trainer says (:class:`~dptune.trainer.DeclaresTransfer`) and changes nothing if it says nothing.
+            sizes, "whitened" by three quarters of it, "none" (right for Adam) changes nothing, a dictionary gives a
+            factor for each parameter, "auto" does as the trainer says (:class:`~dptune.trainer.DeclaresTransfer`) and
+            changes nothing if it says nothing.
         warm_start: whether the final training begins from the tuned model; the trainer must have ``fit_from``
             (:class:`~dptune.trainer.SupportsWarmStart`).
 
@@ -165,8 +168,9 @@ class Subset(Method):
         if isinstance(self.transfer, Mapping):
             for name, factor in self.transfer.items():
                 real(f"transfer of {name}", factor, 0, low_open=True)
-        elif self.transfer not in ("auto", "sgd", "none"):
-            raise InvalidInput(f"'transfer' must be 'auto', 'sgd', 'none' or a dictionary; got {self.transfer!r}.")
+        elif self.transfer not in ("auto", "none", *_SHARES):
+            known = "'auto', 'sgd', 'whitened', 'none'"
+            raise InvalidInput(f"'transfer' must be {known} or a dictionary; got {self.transfer!r}.")
 
     @classmethod
     def entries(cls, setting: Setting) -> tuple[Entry, ...]:
@@ -257,7 +261,7 @@ class Subset(Method):
         rule = self.transfer
         if rule == "auto":
             rule = trainer.transfer_rule if isinstance(trainer, DeclaresTransfer) else "none"
-        return dict.fromkeys(RATES, self.ratio) if rule == "sgd" else {}
+        return dict.fromkeys(RATES, _SHARES[rule] * self.ratio) if rule in _SHARES else {}
 
 
 class SubsetSearch:

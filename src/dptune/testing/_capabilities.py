@@ -101,7 +101,7 @@ def check_declared(trainer: Trainer[DataT, object], copied: Trainer[DataT, objec
     finite = isinstance(batch, int | float) and 0.0 < batch < math.inf
     assert finite, f"'declared_batch' must be a number above 0; got {batch!r}."
     rule, generator = facts.get("transfer", "none"), facts.get("generator", "")
-    assert rule in ("sgd", "none"), f"'transfer_rule' must be 'sgd' or 'none'; got {rule!r}."
+    assert rule in ("sgd", "whitened", "none"), f"'transfer_rule' must be 'sgd', 'whitened' or 'none'; got {rule!r}."
     assert isinstance(generator, str), f"'noise_generator' must be a name; got {generator!r}."
 
 

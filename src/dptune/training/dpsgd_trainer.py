@@ -178,9 +178,14 @@ class DpSgdTrainer:
         return said if self.whitening is None else f"{said}; {self.whitening.describe()}"
 
     @property
-    def transfer_rule(self) -> Literal["sgd", "none"]:
-        """Adam divides by the size of its gradients, so its learning rate does not grow with the records."""
-        return "none" if "adam" in type(self.settings.optimizer).__name__.lower() else "sgd"
+    def transfer_rule(self) -> Literal["sgd", "whitened", "none"]:
+        """Adam divides by the size of its gradients, so its learning rate does not grow with the records.
+
+        The second moments of a part are noisier, so a part is hardly whitened, and plain records go a longer way.
+        """
+        if "adam" in type(self.settings.optimizer).__name__.lower():
+            return "none"
+        return "sgd" if self.whitening is None else "whitened"
 
     def resolve(self, params: Params) -> Settings:
         """The settings of one run."""
