@@ -41,6 +41,7 @@ MEANS = {UNIT: 20, LARGE: 60}  # about how many runs the planner asks for
 PARTS = {UNIT: 0.2, LARGE: LARGE_PART}
 EPSILONS = {UNIT: EPSILON, LARGE: LARGE_EPSILON}
 CONSTANTS = {UNIT: 3200.0, LARGE: 2400.0}  # of the rule: planner/kinds.py
+LONGER = {UNIT: 0.0, LARGE: math.log2(4 / 3)}  # octaves by which a way is longer on a part: methods/subset.py
 _NEAR = 2.0  # octaves around the best way that the bowl is fitted to
 _STEPS, _CLIP = 400, 0.1
 
@@ -62,9 +63,9 @@ class Curve:
     octaves: NDArray[np.float64]
     values: NDArray[np.float64]
 
-    def at(self, octave: float) -> float:
+    def at(self, octaves: NDArray[np.float64]) -> NDArray[np.float64]:
         """Between what was measured, on straight lines."""
-        return float(np.interp(octave, self.octaves, self.values))
+        return np.interp(octaves, self.octaves, self.values)
 
     @property
     def best(self) -> float:
@@ -164,13 +165,14 @@ class Landscape:
         assert whole is not None
         assert part is not None
         octaves, far, lost = math.log2(kind.spread), math.log2(kind.width), []
-        law = NegativeBinomial(5.0, MEANS[self.kind])
+        law, deviation = NegativeBinomial(5.0, MEANS[self.kind]), self.deviation
         for _ in range(times):
             count = law.sample(rng.random)
             places = self.rule + np.clip(octaves * rng.normal(size=count), -far, far)
-            scores = [part.at(place) + self.deviation * rng.normal() for place in places]
-            lost.append(whole.best - whole.at(float(places[int(np.argmax(scores))])))
-        return float(np.mean(lost)), whole.best - whole.at(self.rule)
+            scores = part.at(places + LONGER[self.kind]) + deviation * rng.normal(size=count)
+            chosen = places[int(np.argmax(scores))] if count else self.rule
+            lost.append(whole.best - float(whole.at(np.array(chosen))))
+        return float(np.mean(lost)), whole.best - float(whole.at(np.array(self.rule)))
 
 
 def median(found: Sequence[Constants]) -> Constants:
