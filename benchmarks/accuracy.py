@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from dptune.accounting import DpSgd
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.executors import Processes
 from dptune.methods import Budget
@@ -80,7 +79,7 @@ def untuned(split: Split, kind: Kind, epsilon: float, repeats: int) -> Any:
     _, unseen = halves(split.test)
     trainer = kind.trainer(split.train.features, split.train.classes, len(split.train), epsilon=epsilon)
     one = trainer.settings
-    noise = calibrate_noise(lambda level: DpSgd(one.sampling_rate, level, one.steps), epsilon, DELTA)
+    noise = calibrate_noise(lambda level: trainer.cost({"noise_multiplier": level}), epsilon, DELTA)
     for _ in range(repeats):
         begin = time.perf_counter()
         model = _fit(trainer, noise, split.train)
@@ -111,10 +110,11 @@ def main() -> None:
             wanted = [("tuned", one) for one in given.validation.split(",")] + [("default", "none")]
             for method, validation in wanted:
                 if method in given.method.split(","):
-                    _line(split, name, kind, epsilon, method, validation, given)
+                    line(split, name, kind, epsilon, method, validation, given)
 
 
-def _line(split: Split, name: str, kind: Kind, epsilon: float, method: str, validation: str, given: Any) -> None:
+def line(split: Split, name: str, kind: Kind, epsilon: float, method: str, validation: str, given: Any) -> None:
+    """Run what is not kept yet of one setting, and print its mean, error, worst run and time."""
     label = {"data": name, "epsilon": epsilon, "method": method, "validation": validation, "features": kind.features}
     rows = _kept(given.keep, label)
     left = max(0, given.repeats - len(rows))
