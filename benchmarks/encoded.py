@@ -23,14 +23,18 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from accuracy import line
 from dptune._typing import Floats
 from dptune.planner.kinds import Kind, kind_named, kind_with
 from dptune.training import PublicEncoder, Split, load
+
+if TYPE_CHECKING:
+    from benchmarks.accuracy import line
+else:  # a script's own folder is where it looks first
+    from accuracy import line
 
 PART = 500  # records in a file
 NEEDED = {
@@ -55,11 +59,11 @@ def encoder_in(module: str) -> PublicEncoder:
 def encoded(encoder: PublicEncoder, records: Any, folder: Path, part: str) -> Floats:
     """What the encoder makes of records, from files where they are there."""
     folder.mkdir(parents=True, exist_ok=True)
-    print_of_it = hashlib.sha256(encoder.encode(records[:1]).tobytes()).hexdigest()[:12]  # another encoder, other files
+    known_by = hashlib.sha256(encoder.encode(records[:1]).tobytes()).hexdigest()[:12]  # another encoder, other files
     begin, made, rows = time.process_time(), 0, []
     for first in range(0, len(records), PART):
         some = records[first : first + PART]
-        path = folder / f"{encoder.name.partition(':')[0]}-{print_of_it}-{part}-{first}-{len(some)}.npy"
+        path = folder / f"{encoder.name.partition(':')[0]}-{known_by}-{part}-{first}-{len(some)}.npy"
         if not path.exists():
             unfinished = path.with_suffix(".unfinished")
             with unfinished.open("wb") as stream:

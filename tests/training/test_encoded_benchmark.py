@@ -1,4 +1,4 @@
-"""What ``benchmarks/encoded.py`` keeps of encoded records: it goes on where it was, and never takes another encoder's."""
+"""What ``benchmarks/encoded.py`` keeps of encoded records: it goes on where it was, never with another encoder's."""
 
 from __future__ import annotations
 
