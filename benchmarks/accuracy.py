@@ -110,10 +110,11 @@ def main() -> None:
             wanted = [("tuned", one) for one in given.validation.split(",")] + [("default", "none")]
             for method, validation in wanted:
                 if method in given.method.split(","):
-                    _line(split, name, kind, epsilon, method, validation, given)
+                    line(split, name, kind, epsilon, method, validation, given)
 
 
-def _line(split: Split, name: str, kind: Kind, epsilon: float, method: str, validation: str, given: Any) -> None:
+def line(split: Split, name: str, kind: Kind, epsilon: float, method: str, validation: str, given: Any) -> None:
+    """Run what is not kept yet of one setting, and print its mean, error, worst run and time."""
     label = {"data": name, "epsilon": epsilon, "method": method, "validation": validation, "features": kind.features}
     rows = _kept(given.keep, label)
     left = max(0, given.repeats - len(rows))

