@@ -267,6 +267,7 @@ BENCHMARKS: dict[str, str] = {
     "accounting.py": "--repeats 1",
     "accuracy.py": "--data adult --validation public --method default --repeats 1",
     "audit.py": "1e5",
+    "choose_features.py": "--quick",
     "defaults.py": "",
     "engine.py": "--tasks group-norm --batch 4 --rounds 1",
     "executors.py": "--trials 2 --steps 20 --rounds 1",
@@ -279,6 +280,7 @@ BENCHMARKS: dict[str, str] = {
     "ledger.py": "--entries 50 --datasets 2 --costs 2 --rounds 1",
     "pages.py": "--charges 50 --datasets 2 --rounds 1",
     "startup.py": "1",
+    "sweep.py": "--data adult --repeats 1",
     "tables.py adult": "--runs 1",
     "tables.py csv": "--rows 2000",
     "training.py": "--rounds 1 --tasks logistic",
@@ -290,7 +292,14 @@ BENCHMARKS: dict[str, str] = {
     "units.py": "--units 200",
     "whitening.py": "--sets digits --repeats 1",
 }
-_WITH_DATA = ("accuracy", "executors", "tables.py adult", "training")  # as their names begin
+_WITH_DATA = (
+    "accuracy",
+    "choose_features",
+    "executors",
+    "sweep",
+    "tables.py adult",
+    "training",
+)  # names begin so
 
 # Other lines of pages that no test runs, by how they begin, and why. Their files, options and targets are checked.
 NOT_RUN_SHELL = {

@@ -18,7 +18,7 @@ from dptune.planner import tune
 from dptune.planner.kinds import KINDS, kind_named, kind_of_benchmark, kind_with
 from dptune.spaces import Float, Space
 from dptune.training import DpSgdTrainer, Settings, TrainedModel, Whitening, load, softmax
-from dptune.training.features import centred_gradients
+from dptune.training.gradients import centred_gradients
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
 SETTINGS = Settings(0.1, 1.0, steps=5, clip_norm=1.0, learning_rate=1.0, batch_size=100)

@@ -13,7 +13,8 @@ import pytest
 
 from dptune.training import _tabular, _text, oriented_gradients
 from dptune.training.benchmark_data import mnist
-from dptune.training.features import centred_gradients, gradients_and_brightness, named_features, two_scale_gradients
+from dptune.training.features import named_features
+from dptune.training.gradients import centred_gradients, gradients_and_brightness, two_scale_gradients
 
 SIZES = [1, 2, 7, 61, 300]
 

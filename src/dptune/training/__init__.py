@@ -10,7 +10,7 @@ from dptune.training.dpsgd import Settings, descend
 from dptune.training.dpsgd_trainer import DpSgdTrainer
 from dptune.training.encoders import PublicEncoder
 from dptune.training.engines import engine_for
-from dptune.training.features import oriented_gradients
+from dptune.training.gradients import oriented_gradients
 from dptune.training.holdout import Holdout
 from dptune.training.models import Activation, Cnn, Mlp, Regression, linear, softmax
 from dptune.training.optimizers import Adam, AdamBC, Constant, Cosine, Decay, Momentum, Sgd
