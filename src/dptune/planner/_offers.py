@@ -57,7 +57,8 @@ def explain(
 def _price(chosen: Offer, offers: Sequence[Offer], trainer: DeclaresCost, space: Domain, budget: Budget) -> str:
     noise = chosen.plan.noise_multiplier
     total = f"epsilon {chosen.plan.price():.4g} at delta {budget.delta:g}"
-    said = f"Chosen: {chosen.name}; the total, tuning included, is {total}"
+    once = isinstance(chosen.method, RandomGuess)
+    said = f"Chosen: {chosen.name}; the total{'' if once else ', tuning included,'} is {total}"
     if noise is None:
         return f"{said}."
     others = [
@@ -65,11 +66,11 @@ def _price(chosen: Offer, offers: Sequence[Offer], trainer: DeclaresCost, space:
         for other in offers
         if other.name != chosen.name and other.plan.noise_multiplier
     ]
-    single = untuned(trainer, space, budget)
+    single = None if once else untuned(trainer, space, budget)
     if single is not None:
         others.append(f"a single untuned run could use {single:.4g}")
     beside = f" ({'; '.join(others)})" if others else ""
-    return f"{said}, with noise {noise:.4g} in every run{beside}."
+    return f"{said}, with noise {noise:.4g}{'' if once else ' in every run'}{beside}."
 
 
 def _loss(chosen: Offer, trainer: DeclaresCost, space: Domain, budget: Budget) -> list[str]:
@@ -83,10 +84,13 @@ def _loss(chosen: Offer, trainer: DeclaresCost, space: Domain, budget: Budget) -
         )
     if noise is not None and single is not None:
         lost = replace(chosen.forecast, data=data_loss(noise / seen(chosen) / single, chosen.hunger))
+        by_what = (
+            f" ({lost.choice:.4f} because not all are tried, {lost.score:.4f} because scores are noisy, "
+            f"{lost.data:.4f} because of noise and records left out)"
+        )
         parts.append(
             f"by the public model of docs/accuracy.md this loses about {max(lost.total, 0.0):.4f} of accuracy against "
-            f"the best configuration trained once on everything ({lost.choice:.4f} because not all are tried, "
-            f"{lost.score:.4f} because scores are noisy, {lost.data:.4f} because of noise and records left out)"
+            f"the best configuration trained once on everything{'' if law is None else by_what}"
         )
     said = "; ".join(parts)
     return [f"{said[0].upper()}{said[1:]}."] if said else []
