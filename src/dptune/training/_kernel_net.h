@@ -7,7 +7,7 @@
  * and the sum (`s`, or `e` for exact sums). */
 enum { LINEAR, CONV, MAX_POOL, AVERAGE_POOL, ACTIVATION, NORM, MASK };
 enum { RELU, TANH, SIGMOID, SILU, GELU, GELU_TANH, ELU };
-enum { FIELDS = 17, CONSTANTS = 4, MOST_LAYERS = 256, GROUP = 32, MLP_GROUP = 96, PATCHES = 32768, SLACK = 64 };
+enum { FIELDS = 17, CONSTANTS = 4, MOST_LAYERS = 256, GROUP = 32, SMALL_GROUP = 2, MLP_GROUP = 96, PATCHES = 32768, SLACK = 64 };
 enum { FEW_PLACES = 56, FEW_VALUES = 64, TILE_VALUES = 6400, MOST_LARGE = 4 };
 static const int64_t MOST_VALUES = (int64_t)1 << 31;
 
@@ -40,7 +40,7 @@ typedef struct {
     float *x, *y, *d;           /* inputs, outputs, derivatives by outputs (where they are kept for the group) */
     float *w, *t, *g, *s;
     double *e;
-    int32_t *whole;             /* what a group adds to an exact sum of gradients that are written down */
+    int32_t *whole;             /* what a few records add to an exact sum of gradients that are written down */
     /* Convolutions whose derivatives are mostly zero (after pooling): gradient and sums with outputs as rows of `long_`
      * values, and whether this record's gradient is there. */
     long long_;
@@ -55,7 +55,8 @@ typedef struct {
 
 typedef struct {
     int layers, group, first;   /* first: how many layers before the first dense one */
-    int small;                  /* whether exact sums of a group fit 32 bits */
+    int small;                  /* whether exact sums of `settled` records fit 32 bits */
+    long settled;
     int squared;                /* the loss: half the squared error, or softmax and cross-entropy */
     Rule rule;
     long dimension, classes;
@@ -155,7 +156,7 @@ static float *take(char *room, size_t *used, size_t count, size_t bytes) {
 static int read_net(Net *n, const Py_buffer *fields, const Py_buffer *constants, Py_ssize_t masks) {
     const int64_t *f = fields->buf;
     int weights = 0, tiled = 0, bent = 0;
-    double held = 0;
+    double held = 0, dense = 0;
     n->layers = (int)(fields->len / 8 / FIELDS);
     if (n->layers < 1 || n->layers > MOST_LAYERS || fields->len != n->layers * FIELDS * 8) return 0;
     if (constants->len != n->layers * CONSTANTS * 4) return 0;
@@ -170,13 +171,16 @@ static int read_net(Net *n, const Py_buffer *fields, const Py_buffer *constants,
         l->weights = n->dimension, n->dimension += l->rows * l->cols;
         if (l->kind == LINEAR && n->first == n->layers) n->first = k;
         held += (double)(l->outof + l->into);
+        if (l->kind == LINEAR) dense += (double)l->rows * (double)l->wide;
     }
     /* Large tiles lose up to three times what small ones do. They are used where that was measured to leave gradients
      * within 1e-6: in a few layers, and where no activation but relu makes more of it (docs/engine.md). */
     for (int k = 0; k < n->layers && bent == 0 && tiled <= MOST_LARGE; k++)
         if (n->layer[k].tiles) plan_tiles(n->layer + k, 3);
     n->classes = n->layer[n->layers - 1].out;
-    n->group = n->first ? GROUP : MLP_GROUP; /* many records share what is read of dense layers, few share the caches */
+    /* Many records share what is read of dense layers, few share the caches. */
+    n->group = !n->first ? MLP_GROUP : dense * 16 <= held ? SMALL_GROUP : GROUP;
+    n->settled = n->group > GROUP ? n->group : GROUP;
     while (n->group > 1 && held * n->group > 1.2e7) n->group /= 2;
     for (int k = 0; k < n->layers; k++) {
         Layer *l = n->layer + k;

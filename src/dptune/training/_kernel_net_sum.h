@@ -251,7 +251,8 @@ PART void NAME(backward_net)(Net *n, const float *masks, long count, double unit
 static void NAME(net_sum)(Net *n, const float *p, const int32_t *order, const float *masks, const float *x, const void *y,
                           const int64_t *index, int64_t count, double unit, float *sum, double *exact, double *norms) {
     NAME(prepare_net)(n, p, order, 1);
-    n->small = n->rule.top * unit * (n->group + 1) < 0x1p30; /* sums of a group's shares, in lattice steps */
+    n->small = n->rule.top * unit * (n->settled + 1) < 0x1p30; /* sums of so many shares, in lattice steps */
+    long added = 0;
     for (int64_t first = 0; first < count; first += n->group) {
         const long some = count - first < n->group ? (long)(count - first) : n->group;
         for (long r = 0; r < some; r++) {
@@ -264,8 +265,11 @@ static void NAME(net_sum)(Net *n, const float *p, const int32_t *order, const fl
         NAME(backward_net)(n, masks, some, unit);
         if (norms) memcpy(norms + first, n->length, (size_t)some * sizeof(double));
         NAME(add_group)(n, some);
+        added += some;
+        if (added + n->group <= n->settled && first + some < count) continue;
         for (int k = 0; n->small && k < n->layers; k++)
             if (n->layer[k].whole) NAME(settle_whole)(n->layer + k);
+        added = 0;
     }
     for (int k = 0; k < n->layers; k++) {
         const Layer *l = n->layer + k;
