@@ -58,6 +58,7 @@ static int order_fits(const Net *n, const Py_buffer *order) {
         for (long i = 0; l->kind != NORM && i < depth; i++) {
             const int32_t *at = places + l->weights + i * l->cols;
             for (long j = 0; j < l->cols; j++) apart |= ((uint32_t)at[j] - (uint32_t)at[0]) ^ (uint32_t)(j * depth);
+            if (l->plain) apart |= (uint32_t)at[0] - (uint32_t)l->weights >= (uint32_t)depth;
         }
     }
     if (most < n->dimension && !apart) return 1;
