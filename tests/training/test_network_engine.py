@@ -379,7 +379,7 @@ def test_the_kernel_refuses_what_is_not_a_network() -> None:
     swapped[[0, 1]] = swapped[[1, 0]]  # outputs of a layer that do not follow each other
     with pytest.raises(IndexError, match="parameter"):
         kernel.net_sum(*good[:2], swapped, *good[3:], y, np.array([0]), rule, 0.0, False, room, out, norms)
-    large = program((Dense(256, 256), Pointwise("relu"), Dense(256, 2)), (256,))  # inputs are brought into torch's order
+    large = program((Dense(256, 256), Dense(256, 2)), (256,))  # inputs of the first are brought into torch's order
     outside = large.order.astype(np.int32)
     outside[: 256 * 256] += 256 * 256  # places of the next layer, each of them one of the network's
     outside[0:256] -= 256 * 256
