@@ -1,16 +1,18 @@
 """Users' own networks: our compiled step against Opacus' modes and against what the machine can multiply.
 
     python benchmarks/engine.py [--tasks hype-mnist,hype-cifar] [--batch 64] [--rounds 3]
-    python benchmarks/engine.py --threads 2 | --stacks | --errors
+    python benchmarks/engine.py --threads 2 | --final 2 | --stacks | --errors
 
 One process, one thread, everything interleaved; figures are medians of processor time for one step on random pixels
 (clipped sum, noise, descent). 'products' is how many multiply-adds a record needs if outputs, derivatives and one sum
 are computed plainly; 'in tiles' counts 3 x 3 convolutions as the engine computes them (16 products for 36, 24 for
 72 or 36 for 144). Limits are both counts at the speed of numpy's matrix product, measured between the rounds. With
---threads it prints wall time of our step with one thread and with that many instead. With --stacks it prints how much
-of a step of small networks is spent outside of the kernel (sums, noise, descent): all that candidates trained as a
-stack could share. With --errors it prints how far the gradient of one record is from double precision, over its norm,
-of these networks and of deep ones.
+--threads it prints wall time of our step with one thread and with that many instead, with --final that of whole
+trainings (the trainer's fit, as the final training of a sealed run calls it) with the machine's load beside it. With
+--stacks it prints how much of a step of small networks is spent outside of the kernel (sums, noise, descent): all that
+candidates trained as a stack could share. With --errors it prints how far the gradient of one record is from double
+precision, over its norm, of these networks, of deep ones and of one with large weights; torch's in single precision
+stands beside it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ import torch
 from torch import nn
 
 from dptune.data import Dataset
-from dptune.training import _network_pass
+from dptune.randomness import Randomness
+from dptune.training import DpSgdTrainer, Settings, _network_pass
 from dptune.training._compiled import kernel
 from dptune.training.engines import engine_for
 from dptune.training.noise import SecureNoise
@@ -146,6 +149,36 @@ def threads(name: str, batch: int, rounds: int, count: int) -> None:
     )
 
 
+def final(name: str, batch: int, rounds: int, count: int) -> None:
+    """Wall time of ten steps of a trainer's fit with one thread and with several, in turns; 8 batches in each step."""
+    data, steps = task(name, 20 * batch).data, 10
+    settings = Settings(
+        sampling_rate=8 * batch / len(data),
+        noise_multiplier=1.0,
+        steps=steps,
+        clip_norm=1.0,
+        learning_rate=0.1,
+        batch_size=8 * batch,
+    )
+    key = Randomness.fresh()
+    taken: dict[int, list[tuple[float, float]]] = {1: [], count: []}
+    for _ in range(rounds + 1):
+        for own, each in taken.items():
+            torch.manual_seed(0)
+            trainer = DpSgdTrainer(lambda params: NETWORKS[name](), settings, engine="network", threads=own)
+            begin, processor = time.perf_counter(), time.process_time()
+            trainer.fit({}, data, key)
+            each.append((time.perf_counter() - begin, time.process_time() - processor))
+    wall = {own: statistics.median(one for one, _ in each[1:]) for own, each in taken.items()}
+    busy = {own: statistics.median(one for _, one in each[1:]) for own, each in taken.items()}
+    print(
+        f"{name}: {steps} steps of {8 * batch} records, {rounds} rounds; load of the machine {os.getloadavg()[0]:.1f}"
+    )
+    for own in taken:
+        print(f"  {own} threads: {wall[own]:.2f} s of wall time, {busy[own]:.2f} s of processor time")
+    print(f"  {wall[1] / wall[count]:.2f}x in wall time", flush=True)
+
+
 class Timed:
     """The kernel, with a count of the processor time that its functions take."""
 
@@ -194,12 +227,24 @@ def stacks(batch: int, rounds: int) -> None:
         print(f"; a stack that shared all the rest would gain at most {step / own:.2f}x", flush=True)
 
 
-def deep(layers: int) -> nn.Sequential:
-    """Convolutions of 32 channels behind each other, with group norms and relu."""
+def deep(layers: int, active: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+    """Convolutions of 32 channels behind each other, with group norms and activations."""
+    torch.manual_seed(0)
     found: list[nn.Module] = [nn.Unflatten(1, (3, 32, 32)), nn.Conv2d(3, 32, 3, 2, padding=1)]
     for _ in range(layers):
-        found += [nn.Conv2d(32, 32, 3, padding=1), nn.GroupNorm(8, 32), nn.ReLU()]
+        found += [nn.Conv2d(32, 32, 3, padding=1), nn.GroupNorm(8, 32), active()]
     return nn.Sequential(*found, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
+
+
+def steep(times: float) -> nn.Sequential:
+    """One convolution in large tiles, without a norm; every weight is so many times as large as usual."""
+    torch.manual_seed(0)
+    inner: list[nn.Module] = [nn.Conv2d(3, 32, 3, 2, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU()]
+    found = nn.Sequential(nn.Unflatten(1, (3, 32, 32)), *inner, nn.Flatten(), nn.Linear(32 * 256, 10))
+    with torch.no_grad():
+        for weights in found.parameters():
+            weights.mul_(times)
+    return found
 
 
 def errors(name: str, module: nn.Sequential, records: int) -> None:
@@ -207,8 +252,9 @@ def errors(name: str, module: nn.Sequential, records: int) -> None:
     module = nn.Sequential(*[layer for layer in module if not isinstance(layer, nn.Dropout)])
     data = task("hype-mnist" if "mnist" in name else "hype-cifar", records).data
     flat = np.concatenate([p.detach().numpy().reshape(-1) for p in module.parameters()])
-    far = []
-    engines: list[Any] = [engine_for(module, engine=kind, double=kind == "torch") for kind in ("network", "torch")]
+    far: dict[str, list[float]] = {"network": [], "torch": []}
+    engines: list[Any] = [engine_for(module, engine="torch", double=True)]
+    engines += [engine_for(module, engine=kind) for kind in far]
     for place in range(records):
         found = []
         for engine in engines:
@@ -216,8 +262,10 @@ def errors(name: str, module: nn.Sequential, records: int) -> None:
             out = np.empty((1, len(flat)), engine.dtype)
             engine.clipped_sums(flat[None].astype(engine.dtype), [np.array([place])], np.array([1e6]), out)
             found.append(out[0].astype(np.float64))
-        far.append(float(np.linalg.norm(found[0] - found[1]) / np.linalg.norm(found[1])))
-    print(f"{name:20s} worst {max(far):.1e}, median {statistics.median(far):.1e} of {records} records", flush=True)
+        for own, one in zip(far.values(), found[1:], strict=True):
+            own.append(float(np.linalg.norm(one - found[0]) / np.linalg.norm(found[0])))
+    told = [f"{kind} worst {max(own):.1e}, median {statistics.median(own):.1e}" for kind, own in far.items()]
+    print(f"{name:22s} {'; '.join(told)} of {records} records", flush=True)
 
 
 def main() -> None:
@@ -226,6 +274,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--final", type=int)
     parser.add_argument("--stacks", action="store_true")
     parser.add_argument("--errors", action="store_true")
     options = parser.parse_args()
@@ -238,13 +287,18 @@ def main() -> None:
     if options.errors:
         for name in options.tasks.split(","):
             errors(name, task(name, 1).model, 8)
-        for layers in (1, 2, 4, 5, 8):
-            torch.manual_seed(0)
-            errors(f"{layers} deep", deep(layers), 8)
+        for layers in (1, 2, 4, 5, 6, 8):
+            errors(f"{layers} with relu", deep(layers), 8)
+        for layers in (4, 6):
+            errors(f"{layers} with tanh", deep(layers, nn.Tanh), 8)
+        for times in (3, 5):
+            errors(f"weights {times} times", steep(times), 8)
         return
     for name in options.tasks.split(","):
         if options.threads:
             threads(name, options.batch, options.rounds, options.threads)
+        elif options.final:
+            final(name, options.batch, options.rounds, options.final)
         else:
             compare(name, options.batch, options.rounds)
 

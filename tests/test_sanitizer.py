@@ -55,6 +55,9 @@ class Drawn:
         return chance.normal(size=self.size).astype(np.float32)
 
 NETWORKS = [
+    ((1, 7, 5), (described.Convolution(1, 32, (2, 2)), described.Pointwise("relu"), described.Reshape(),
+                 described.Dense(768, 96), described.Pointwise("tanh"), described.Drop(0.5), described.Dense(96, 720),
+                 described.Dense(720, 3))),
     ((2, 7, 5), (described.Convolution(2, 3, (3, 2), (2, 1), (2, 1)), described.Normal(3, 1e-5),
                  described.Pointwise("gelu"), described.Pool("max", (3, 3), (2, 1), (1, 1)),
                  described.Drop(0.5, True), described.Convolution(3, 17, (2, 2), bias=False),

@@ -156,7 +156,38 @@ def large_net() -> nn.Sequential:
     )
 
 
-MAKERS = [image_net, flat_net, pooled_net, tiled_net, bare_net, normed_net, large_net]
+def wide_net() -> nn.Sequential:
+    """Dense layers so large that their weights stay in torch's order: behind an image, and behind another."""
+    torch.manual_seed(10)
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 14, 6)),
+        nn.Conv2d(1, 48, 3, (2, 1), padding=1),
+        nn.MaxPool2d((1, 2), padding=(0, 1)),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(48 * 28, 80),
+        nn.Tanh(),
+        nn.Linear(80, 832, bias=False),
+        nn.ReLU(),
+        nn.Linear(832, CLASSES),
+    )
+
+
+def turned_net() -> nn.Sequential:
+    """The same, where the image has as many places as fit vectors."""
+    torch.manual_seed(11)
+    return nn.Sequential(
+        nn.Unflatten(1, (2, 8, 8)),
+        nn.Conv2d(2, 64, 3, 2, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(1024, 71),
+        nn.ReLU(),
+        nn.Linear(71, CLASSES),
+    )
+
+
+MAKERS = [image_net, flat_net, pooled_net, tiled_net, bare_net, normed_net, large_net, wide_net, turned_net]
 
 
 @functools.cache

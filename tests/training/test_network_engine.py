@@ -157,6 +157,8 @@ def dropping() -> dict[str, nn.Module]:
         "first": nn.Sequential(nn.Dropout(0.5), nn.Linear(32, CLASSES)),
         "image": nn.Sequential(*image, nn.Tanh(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(48, CLASSES)),
         "channels": nn.Sequential(*image, nn.Dropout2d(0.3), nn.Flatten(), nn.Dropout(0.2), nn.Linear(48, CLASSES)),
+        "wide": nn.Sequential(nn.Linear(32, 2048), nn.Tanh(), nn.Dropout(0.5), nn.Linear(2048, CLASSES)),
+        "nothing": nn.Sequential(nn.Linear(32, 2048), nn.ReLU(), nn.Dropout(1.0), nn.Linear(2048, CLASSES)),
     }
 
 
@@ -183,6 +185,26 @@ def test_dropout_is_what_the_masks_say() -> None:
     assert np.linalg.norm(found - sum(each)) <= 1e-6 * sum(map(np.linalg.norm, each))
     other = engine._pass._masks(flat + np.float32(1e-3))
     assert not np.array_equal(other, engine._pass._masks(flat))
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+def test_large_dense_layers_leave_out_what_is_dropped(rate: float, instructions: str) -> None:
+    torch.manual_seed(12)
+    module = nn.Sequential(
+        nn.Linear(24, 1024), nn.Tanh(), nn.Linear(1024, 70), nn.ReLU(), nn.Dropout(rate), nn.Linear(70, CLASSES)
+    )
+    engine: Any = engine_for(module, engine="network")
+    data, flat = drawn_records(24, 37), flat_of(module)
+    mask = engine._pass._masks(flat).astype(np.float64)
+    each = [
+        reference.gradient(describe(module), (24,), flat, x, int(y), [mask])
+        for x, y in zip(data.x, data.y, strict=True)
+    ]
+    found = summed(engine, data, flat, 1e6)
+    assert np.linalg.norm(found - sum(each)) <= 1e-6 * sum(map(np.linalg.norm, each))
+    weights = found[25 * 1024 :][: 70 * 1024].reshape(70, 1024)
+    assert np.array_equal(weights.any(axis=1), mask > 0)
+    assert not summed(engine, data, flat, 1.0, count=0).any()
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -357,6 +379,15 @@ def test_the_kernel_refuses_what_is_not_a_network() -> None:
     swapped[[0, 1]] = swapped[[1, 0]]  # outputs of a layer that do not follow each other
     with pytest.raises(IndexError, match="parameter"):
         kernel.net_sum(*good[:2], swapped, *good[3:], y, np.array([0]), rule, 0.0, False, room, out, norms)
+    large = program((Dense(256, 256), Dense(256, 2)), (256,))  # inputs of the first are brought into torch's order
+    outside = large.order.astype(np.int32)
+    outside[: 256 * 256] += 256 * 256  # places of the next layer, each of them one of the network's
+    outside[0:256] -= 256 * 256
+    given = (large.fields, large.constants, outside, np.zeros(len(outside), np.float32))
+    with pytest.raises(IndexError, match="parameter"):
+        kernel.net_forward(
+            *given, np.zeros((1, 256), np.float32), np.zeros(kernel.net_room(*given[:2], False), np.uint8), out
+        )
     with pytest.raises((ValueError, BufferError), match="contiguous"):
         kernel.net_sum(
             *good[:5], np.zeros((2, 8), np.float32)[:, ::2], y, np.array([0]), rule, 0.0, False, room, out, norms

@@ -142,7 +142,7 @@ static size_t plan(Mlp *m, int packed, float *next) {
 #if defined(__clang__)
 #define FULLY _Pragma("unroll")
 #else
-#define FULLY _Pragma("GCC unroll 32")
+#define FULLY _Pragma("GCC unroll 64")
 #endif
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define CHOICE 1

@@ -278,13 +278,21 @@ PART void back_dense(Work *w, int n) {
 
 /* A square norm that neither overflows nor vanishes: it will be multiplied by another one. */
 INLINE double wide_square(const float *p, int n) {
-    doubles s = {0};
-    for (int i = 0; i < n; i += LANES) {
+    doubles part[8] = {{0}}; /* sums that do not wait for each other */
+    int i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES)
+        FULLY for (int k = 0; k < 4; k++) {
+            const vec v = load(p + i + k * LANES);
+            const doubles lo = lower(v), hi = upper(v);
+            part[2 * k] += lo * lo, part[2 * k + 1] += hi * hi;
+        }
+    for (; i < n; i += LANES) {
         const doubles lo = lower(load(p + i)), hi = upper(load(p + i));
-        s += lo * lo + hi * hi;
+        part[0] += lo * lo, part[1] += hi * hi;
     }
     double all = 0;
-    for (int i = 0; i < LANES / 2; i++) all += s[i];
+    for (int k = 1; k < 8; k++) part[0] += part[k];
+    for (int k = 0; k < LANES / 2; k++) all += part[0][k];
     return all;
 }
 

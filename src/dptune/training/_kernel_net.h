@@ -7,8 +7,8 @@
  * and the sum (`s`, or `e` for exact sums). */
 enum { LINEAR, CONV, MAX_POOL, AVERAGE_POOL, ACTIVATION, NORM, MASK };
 enum { RELU, TANH, SIGMOID, SILU, GELU, GELU_TANH, ELU };
-enum { FIELDS = 17, CONSTANTS = 4, MOST_LAYERS = 256, GROUP = 32, MLP_GROUP = 96, PATCHES = 32768, SLACK = 64 };
-enum { FEW_PLACES = 56, FEW_VALUES = 64, TILE_VALUES = 6400, MOST_LARGE = 4 };
+enum { FIELDS = 17, CONSTANTS = 4, MOST_LAYERS = 256, GROUP = 32, SMALL_GROUP = 2, MLP_GROUP = 96, PATCHES = 32768, SLACK = 64 };
+enum { FEW_PLACES = 56, FEW_VALUES = 64, PLAIN = 65536, TILE_VALUES = 6400, MOST_LARGE = 4 };
 static const int64_t MOST_VALUES = (int64_t)1 << 31;
 
 /* How a record's gradient is clipped: it is multiplied by top / max(norm + stability, floor), so that it is at most `top`
@@ -35,12 +35,20 @@ typedef struct {
     long tiles, tw, some, some_rows, tall, broad;
     float *u, *ut;
     int pooled;                 /* a norm that is computed together with the pooling behind it (_kernel_net_pooled.h) */
+    /* Dense layers whose weights stay in torch's order (_kernel_net_dense.h): those; inputs of a group in that order and
+     * derivatives by them, rows `stride` apart; each input's place; places of the image that they are; outputs that count,
+     * and derivatives by those. */
+    int plain;
+    const float *p;
+    float *turned, *back, *few_d;
+    long stride, apart, lives;
+    int32_t *place, *live;
     int alone;                  /* one gradient is kept for each record of a group, not one in all */
     int below;                  /* a layer before this one has weights */
     float *x, *y, *d;           /* inputs, outputs, derivatives by outputs (where they are kept for the group) */
     float *w, *t, *g, *s;
     double *e;
-    int32_t *whole;             /* what a group adds to an exact sum of gradients that are written down */
+    int32_t *whole;             /* what a few records add to an exact sum of gradients that are written down */
     /* Convolutions whose derivatives are mostly zero (after pooling): gradient and sums with outputs as rows of `long_`
      * values, and whether this record's gradient is there. */
     long long_;
@@ -55,7 +63,8 @@ typedef struct {
 
 typedef struct {
     int layers, group, first;   /* first: how many layers before the first dense one */
-    int small;                  /* whether exact sums of a group fit 32 bits */
+    int small;                  /* whether exact sums of `settled` records fit 32 bits */
+    long settled;
     int squared;                /* the loss: half the squared error, or softmax and cross-entropy */
     Rule rule;
     long dimension, classes;
@@ -74,6 +83,9 @@ typedef struct {
 } Net;
 
 static long rounded(long n) { return (n + 15) / 16 * 16; }
+/* Rows of its tables, and the bias in there: what stays in torch's order has no row. */
+static long table_rows(const Layer *l) { return l->plain ? l->bias : l->rows; }
+static long bias_row(const Layer *l) { return l->plain ? 0 : l->rows - l->bias; }
 static int per_record(const Layer *l) { return l->kind != LINEAR; }
 static int elementwise(const Layer *l) { return l->kind == ACTIVATION || l->kind == MASK; }
 /* Whether the way back through an activation needs its input: others need their output alone. */
@@ -128,7 +140,10 @@ static int read_layer(Layer *l, const int64_t *f, const float *constants) {
         if ((l->oh - 1) * l->sh + l->kh > l->edge_h || (l->ow - 1) * l->sw + l->kw > l->edge_w) return 0;
         if (l->kind != CONV && (l->oc != l->ic || l->ph >= l->kh || l->pw >= l->kw)) return 0;
     } else if (l->kind != LINEAR && l->in != l->out) return 0;
-    if (l->kind == LINEAR) l->rows = l->in + l->bias, l->cols = l->out;
+    if (l->kind == LINEAR) {
+        l->rows = l->in + l->bias, l->cols = l->out;
+        l->plain = l->in % 16 == 0 && (double)l->in * (double)l->out >= PLAIN, l->stride = l->in + 16;
+    }
     if (l->kind == CONV) {
         l->depth = l->kh * l->kw * l->ic, l->seg = rounded(l->kw * l->ic);
         l->patch = rounded(l->depth) + 16, l->long_ = rounded(l->depth);
@@ -155,7 +170,7 @@ static float *take(char *room, size_t *used, size_t count, size_t bytes) {
 static int read_net(Net *n, const Py_buffer *fields, const Py_buffer *constants, Py_ssize_t masks) {
     const int64_t *f = fields->buf;
     int weights = 0, tiled = 0, bent = 0;
-    double held = 0;
+    double held = 0, dense = 0;
     n->layers = (int)(fields->len / 8 / FIELDS);
     if (n->layers < 1 || n->layers > MOST_LAYERS || fields->len != n->layers * FIELDS * 8) return 0;
     if (constants->len != n->layers * CONSTANTS * 4) return 0;
@@ -170,13 +185,16 @@ static int read_net(Net *n, const Py_buffer *fields, const Py_buffer *constants,
         l->weights = n->dimension, n->dimension += l->rows * l->cols;
         if (l->kind == LINEAR && n->first == n->layers) n->first = k;
         held += (double)(l->outof + l->into);
+        if (l->kind == LINEAR) dense += (double)l->rows * (double)l->wide;
     }
     /* Large tiles lose up to three times what small ones do. They are used where that was measured to leave gradients
      * within 1e-6: in a few layers, and where no activation but relu makes more of it (docs/engine.md). */
     for (int k = 0; k < n->layers && bent == 0 && tiled <= MOST_LARGE; k++)
         if (n->layer[k].tiles) plan_tiles(n->layer + k, 3);
     n->classes = n->layer[n->layers - 1].out;
-    n->group = n->first ? GROUP : MLP_GROUP; /* many records share what is read of dense layers, few share the caches */
+    /* Many records share what is read of dense layers, few share the caches. */
+    n->group = !n->first ? MLP_GROUP : dense * 16 <= held ? SMALL_GROUP : GROUP;
+    n->settled = n->group > GROUP ? n->group : GROUP;
     while (n->group > 1 && held * n->group > 1.2e7) n->group /= 2;
     for (int k = 0; k < n->layers; k++) {
         Layer *l = n->layer + k;
@@ -195,7 +213,7 @@ static size_t lay_out_net(Net *n, int exact, char *room) {
     float *last = take(room, &used, group * (size_t)n->layer[0].into, 4);
     for (int k = 0; k < n->layers; k++) {
         Layer *l = n->layer + k, *before = k ? l - 1 : NULL;
-        const size_t table = (size_t)(l->rows * l->wide);
+        const size_t table = (size_t)(table_rows(l) * l->wide);
         const int in_place = l->kind == MASK ? 1 : l->kind == ACTIVATION && !needs_input(l) && !(before && before->kind == ACTIVATION);
         /* A norm's inputs stay as they are, and so do outputs that an activation needs on the way back. */
         l->x = last;
@@ -211,7 +229,14 @@ static size_t lay_out_net(Net *n, int exact, char *room) {
             l->norm = (double *)take(room, &used, group, 8);
             l->factor = take(room, &used, group, 4);
         }
-        if (l->kind == LINEAR) l->t = l->below ? take(room, &used, (size_t)(l->out * l->into), 4) : NULL;
+        if (l->plain) {
+            l->turned = take(room, &used, group * (size_t)l->stride, 4);
+            l->back = l->below ? take(room, &used, group * (size_t)l->stride, 4) : NULL;
+            l->t = take(room, &used, (size_t)l->wide * 64, 4);
+            l->few_d = take(room, &used, group * (size_t)l->wide, 4);
+            l->place = (int32_t *)take(room, &used, (size_t)l->in, 4);
+            l->live = (int32_t *)take(room, &used, (size_t)l->wide, 4);
+        } else if (l->kind == LINEAR) l->t = l->below ? take(room, &used, (size_t)(l->out * l->into), 4) : NULL;
         if (l->kind == CONV) {
             size_t block = (size_t)(PATCHES / l->patch + FEW_PLACES);
             if ((size_t)l->places < block) block = (size_t)l->places;

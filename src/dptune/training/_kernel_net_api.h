@@ -48,16 +48,19 @@ static int places_fit(const Net *n, const Py_buffer *index, const Py_buffer *y) 
 /* Whether every place of the kernel's order names one of torch's, and outputs of a layer follow each other in there. */
 static int order_fits(const Net *n, const Py_buffer *order) {
     if (!expect(order, n->dimension * 4, "order")) return 0;
-    const int32_t *places = order->buf;
-    uint32_t most = 0;
-    for (long i = 0; i < n->dimension; i++) most = (uint32_t)places[i] > most ? (uint32_t)places[i] : most;
-    uint32_t apart = 0;
+    uint32_t most = 0, apart = 0;
     for (int k = 0; k < n->layers; k++) {
         const Layer *l = n->layer + k;
         const long depth = l->rows - l->bias;
-        for (long i = 0; l->kind != NORM && i < depth; i++) {
-            const int32_t *at = places + l->weights + i * l->cols;
-            for (long j = 0; j < l->cols; j++) apart |= ((uint32_t)at[j] - (uint32_t)at[0]) ^ (uint32_t)(j * depth);
+        for (long i = 0; i < l->rows; i++) {
+            const int32_t *at = (const int32_t *)order->buf + l->weights + i * l->cols;
+            if (l->plain && i < depth) { /* the others are not read */
+                apart |= (uint32_t)at[0] - (uint32_t)l->weights >= (uint32_t)depth;
+                continue;
+            }
+            for (long j = 0; j < l->cols; j++) most = (uint32_t)at[j] > most ? (uint32_t)at[j] : most;
+            for (long j = 0; l->kind != NORM && i < depth && j < l->cols; j++)
+                apart |= ((uint32_t)at[j] - (uint32_t)at[0]) ^ (uint32_t)(j * depth);
         }
     }
     if (most < n->dimension && !apart) return 1;

@@ -51,8 +51,9 @@ PART void NAME(fetch_weights)(Net *n, const Layer *l, const float *p, const int3
             for (long j = 0; j < l->wide; j++) l->w[i * l->wide + j] = j < l->cols ? p[at[i * l->cols + j]] : 0;
         return;
     }
-    const long depth = NAME(first_places)(n, l, at), apart = rounded(depth);
-    for (long first = 0; first < l->cols; first += 16) {
+    const long depth = l->rows - l->bias, apart = rounded(depth);
+    if (!l->plain) NAME(first_places)(n, l, at);
+    for (long first = 0; !l->plain && first < l->cols; first += 16) {
         const long end = first + 16 < l->cols ? first + 16 : l->cols;
         float *rows = back && l->kind == LINEAR && l->t ? l->t + first * apart : n->turned;
         for (long j = first; j < end; j++) {
@@ -64,13 +65,14 @@ PART void NAME(fetch_weights)(Net *n, const Layer *l, const float *p, const int3
         NAME(turn_table)(rows, l->w + first, end - first, depth, apart, l->wide);
     }
     for (long j = 0; l->bias && j < l->wide; j++)
-        l->w[depth * l->wide + j] = j < l->cols ? p[at[depth * l->cols + j]] : 0;
+        l->w[bias_row(l) * l->wide + j] = j < l->cols ? p[at[depth * l->cols + j]] : 0;
 }
 
 /* The way back: a layer's sums. */
 PART void NAME(give_sums)(Net *n, const Layer *l, const int32_t *order, float *sum, double *exact) {
     const int32_t *at = order + l->weights;
-    const long depth = l->kind == NORM ? 0 : NAME(first_places)(n, l, at), apart = rounded(depth);
+    const long depth = l->kind == NORM || l->plain ? 0 : NAME(first_places)(n, l, at), apart = rounded(depth);
+    const long left = l->kind == NORM ? 0 : l->rows - l->bias; /* biases, and norms */
     for (long first = 0; depth && sum && first < l->cols; first += 16) {
         const long end = first + 16 < l->cols ? first + 16 : l->cols;
         NAME(turn_table)(l->s + first, n->turned, depth, end - first, l->wide, apart);
@@ -89,9 +91,10 @@ PART void NAME(give_sums)(Net *n, const Layer *l, const int32_t *order, float *s
             for (long i = 0; i < depth; i++) exact[n->places[i] + j * depth] = from[i];
         }
     }
-    for (long i = depth; i < l->rows; i++) /* biases, and norms */
+    for (long i = left; i < l->rows; i++)
         for (long j = 0; j < l->cols; j++) {
-            if (exact) exact[at[i * l->cols + j]] = l->e[i * l->wide + j];
-            else sum[at[i * l->cols + j]] = l->s[i * l->wide + j];
+            const long row = l->plain ? 0 : i;
+            if (exact) exact[at[i * l->cols + j]] = l->e[row * l->wide + j];
+            else sum[at[i * l->cols + j]] = l->s[row * l->wide + j];
         }
 }

@@ -5,17 +5,22 @@
  * values stay in the caches; gradients of convolutions and norms are written down, squared and added. A record's
  * gradient is longer than 2^64, or not finite: it contributes nothing. */
 
+#include "_kernel_net_whole.h"
+
+#include "_kernel_net_dense.h"
+
 /* Padded weights, transposed ones for the way back; sums at zero. */
-PART void NAME(prepare_net)(Net *n, const float *p, const int32_t *order, int back) {
+PART void NAME(prepare_net)(Net *n, const float *p, const int32_t *order, const float *masks, int back) {
     for (int k = 0; k < n->layers; k++) {
         Layer *l = n->layer + k;
         if (!l->rows) continue;
         NAME(fetch_weights)(n, l, p, order, back);
+        if (l->plain) NAME(prepare_dense)(n, l, p, order, masks);
         if (l->tiles) NAME(prepare_tiles)(l);
         l->any_few = 0;
         if (!back) continue;
-        if (l->s) memset(l->s, 0, (size_t)(l->rows * l->wide) * sizeof(float));
-        if (l->e) memset(l->e, 0, (size_t)(l->rows * l->wide) * sizeof(double));
+        if (l->s) memset(l->s, 0, (size_t)(table_rows(l) * l->wide) * sizeof(float));
+        if (l->e) memset(l->e, 0, (size_t)(table_rows(l) * l->wide) * sizeof(double));
         if (l->whole) memset(l->whole, 0, (size_t)(l->rows * l->wide) * sizeof(int32_t));
         if (!l->t) continue;
         if (l->kind == LINEAR) continue; /* they were fetched that way */
@@ -61,6 +66,10 @@ INLINE void NAME(forward_alone)(Net *n, Layer *l, const float *masks, long r) {
 PART void NAME(forward_net)(Net *n, const float *masks, long count) {
     for (int k = 0; k < n->layers; k++) {
         Layer *l = n->layer + k;
+        if (l->plain) {
+            NAME(dense_forward)(l, count);
+            continue;
+        }
         if (l->kind == LINEAR) {
             for (long r = 0; r < count; r++)
                 for (long j = 0; j < l->wide; j += LANES)
@@ -146,6 +155,10 @@ INLINE void NAME(backward_dense)(Layer *l, float *dx, long count) {
         l->norm[r] += isfinite((float)inputs) ? inputs * wide_square(l->d + r * l->wide, (int)l->wide) : INFINITY;
     }
     if (!dx) return;
+    if (l->plain) {
+        NAME(dense_inputs)(l, dx, count);
+        return;
+    }
     memset(dx, 0, (size_t)(count * l->into) * sizeof(float));
     multiply(l->d, l->wide, 1, l->t, l->into, dx, l->into, count, l->into, l->out);
 }
@@ -169,7 +182,6 @@ INLINE void NAME(clip_record)(Net *n, long r, double unit) {
     }
 }
 
-#include "_kernel_net_whole.h"
 
 /* Record r's gradients of layers first..end that were written down, each times its factor. */
 INLINE void NAME(add_alone)(Net *n, int first, int end, long r) {
@@ -193,7 +205,7 @@ INLINE void NAME(add_alone)(Net *n, int first, int end, long r) {
 }
 
 /* Everything that was not added record by record. */
-INLINE void NAME(add_group)(Net *n, long count) {
+INLINE void NAME(add_group)(Net *n, long count, int first, float *sum, double *exact) {
     for (int k = n->first; k < n->layers; k++) {
         Layer *l = n->layer + k;
         if (l->g)
@@ -203,9 +215,15 @@ INLINE void NAME(add_group)(Net *n, long count) {
             float *d = l->d + r * l->wide, *x = l->x + r * l->into;
             const float f = l->factor[r];
             if (f == 0) memset(x, 0, (size_t)l->into * sizeof(float)), memset(d, 0, (size_t)l->wide * sizeof(float));
+            if (f == 0 && l->plain) memset(l->turned + r * l->stride, 0, (size_t)l->in * sizeof(float));
             for (long j = 0; j < l->wide; j += LANES) store(d + j, load(d + j) * f);
             if (l->bias)
-                add_scaled(l->s + l->in * l->wide, l->e ? l->e + l->in * l->wide : NULL, d, 1, (int)l->wide);
+                add_scaled(l->s + bias_row(l) * l->wide, l->e ? l->e + bias_row(l) * l->wide : NULL, d, 1, (int)l->wide);
+        }
+        if (l->plain) {
+            if (sum) NAME(dense_sums)(l, sum + l->weights, count, first);
+            else NAME(dense_exact)(l, exact + l->weights, count, n->small);
+            continue;
         }
         if (l->s) multiply(l->x, 1, l->into, l->d, l->wide, l->s, l->wide, l->in, l->wide, count);
         if (l->e && n->small) {
@@ -250,8 +268,11 @@ PART void NAME(backward_net)(Net *n, const float *masks, long count, double unit
  * are labels, or numbers for the squared error. */
 static void NAME(net_sum)(Net *n, const float *p, const int32_t *order, const float *masks, const float *x, const void *y,
                           const int64_t *index, int64_t count, double unit, float *sum, double *exact, double *norms) {
-    NAME(prepare_net)(n, p, order, 1);
-    n->small = n->rule.top * unit * (n->group + 1) < 0x1p30; /* sums of a group's shares, in lattice steps */
+    NAME(prepare_net)(n, p, order, masks, 1);
+    for (int k = 0; k < n->layers; k++)
+        if (n->layer[k].plain) NAME(clear_dense)(n->layer + k, sum, exact, count == 0);
+    n->small = n->rule.top * unit * (n->settled + 1) < 0x1p30; /* sums of so many shares, in lattice steps */
+    long added = 0;
     for (int64_t first = 0; first < count; first += n->group) {
         const long some = count - first < n->group ? (long)(count - first) : n->group;
         for (long r = 0; r < some; r++) {
@@ -263,9 +284,12 @@ static void NAME(net_sum)(Net *n, const float *p, const int32_t *order, const fl
         NAME(loss_net)(n, some);
         NAME(backward_net)(n, masks, some, unit);
         if (norms) memcpy(norms + first, n->length, (size_t)some * sizeof(double));
-        NAME(add_group)(n, some);
+        NAME(add_group)(n, some, first == 0, sum, exact);
+        added += some;
+        if (added + n->group <= n->settled && first + some < count) continue;
         for (int k = 0; n->small && k < n->layers; k++)
             if (n->layer[k].whole) NAME(settle_whole)(n->layer + k);
+        added = 0;
     }
     for (int k = 0; k < n->layers; k++) {
         const Layer *l = n->layer + k;
@@ -281,7 +305,7 @@ static void NAME(net_sum)(Net *n, const float *p, const int32_t *order, const fl
 /* Outputs; the bits of each are a function of its record alone. */
 static void NAME(net_forward)(Net *n, const float *p, const int32_t *order, const float *x, int64_t count, float *out) {
     const Layer *last = n->layer + n->layers - 1;
-    NAME(prepare_net)(n, p, order, 0);
+    NAME(prepare_net)(n, p, order, NULL, 0);
     for (int64_t first = 0; first < count; first += n->group) {
         const long some = count - first < n->group ? (long)(count - first) : n->group;
         for (long r = 0; r < some; r++)

@@ -66,7 +66,7 @@ INLINE void NAME(add_written_whole)(int32_t *to, const float *g, float f, long c
     }
 }
 
-/* A group is over: its whole numbers go to the layer's sum. */
+/* As many records as 32 bits are known to hold: their whole numbers go to the layer's sum. */
 INLINE void NAME(settle_whole)(const Layer *l) {
     const long count = l->rows * l->wide;
     for (long i = 0; i < count; i++) l->e[i] += (double)l->whole[i];
