@@ -101,6 +101,8 @@ def test_parts_are_hardly_whitened_so_learning_rates_tuned_on_them_are_shortened
     assert subset.factors(plain)["learning_rate"] == pytest.approx(9.0)
     assert subset.factors(whitened)["learning_rate"] == pytest.approx(0.75 * 9.0)
     assert subset.factors(replace(whitened, settings=replace(whitened.settings, optimizer=Adam()))) == {}
+    with pytest.raises(InvalidInput, match="'transfer' is for what is tuned"):
+        Subset(RandomStopping(EXPECTED, Geometric(5)), 0.1, transfer={"noise_multiplier": 0.01})
     with pytest.raises(InvalidInput, match="'transfer' must be 'auto', 'sgd', 'whitened', 'none' or a dictionary"):
         Subset(RandomStopping(EXPECTED, Geometric(5)), 0.1, transfer="white")
 

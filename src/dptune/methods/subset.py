@@ -167,6 +167,9 @@ class Subset(Method):
         object.__setattr__(self, "fraction", self.check(self.fraction, self.final))
         if isinstance(self.transfer, Mapping):
             for name, factor in self.transfer.items():
+                if name not in self.method.space.names:
+                    known = ", ".join(self.method.space.names)
+                    raise InvalidInput(f"'transfer' is for what is tuned ({known}); {name!r} is not. Leave it out.")
                 real(f"transfer of {name}", factor, 0, low_open=True)
         elif self.transfer not in ("auto", "none", *_SHARES):
             known = "'auto', 'sgd', 'whitened', 'none'"

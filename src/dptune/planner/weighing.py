@@ -64,15 +64,13 @@ def weigh(trainer: DeclaresCost, space: Domain, budget: Budget, records: int, ru
         >>> image = kind_named("image")
         >>> trainer, space = image.trainer(64, 10, 600, epsilon=1), image.space(64, 600, epsilon=1)
         >>> weigh(trainer, space, Budget(1, 1e-5), 600, None).reasons
-        ('With 600 records a random part would be too small to tune on.',)
+        ('With 600 records a random part would be too small to tune on at this budget.',)
     """
     model = outlook(space, records, budget.epsilon)
     once = None if model is None else _once(trainer, space, budget, model)
     if model is None or once is None:
         return None
-    public = has_own_score(trainer)
-    noise = 0.0 if public else score_noise(budget)
-    found = parts(model, records, public=public, noise=noise, runs=runs, least=LEAST_TUNING_RECORDS)
+    found = _weighed_parts(trainer, budget, records, runs, model)
     untuned = model.untuned if runs is None else math.inf
     hunger = model.hunger
     priced = _priced(lambda part: subset_offer(trainer, space, budget, records, part, hunger), found, once, untuned)
@@ -81,6 +79,18 @@ def weigh(trainer: DeclaresCost, space: Domain, budget: Budget, records: int, ru
     if lost < untuned:
         return Weighed(shown[0], shown)
     return None if runs is not None else Weighed(once, shown, (_untuned_reason(records, found, lost),))
+
+
+def _weighed_parts(
+    trainer: DeclaresCost, budget: Budget, records: int, runs: Runs | None, model: Outlook
+) -> list[Part]:
+    """Ways to tune on a part; none where no noise hides private scores within the budget."""
+    public = has_own_score(trainer)
+    try:
+        noise = 0.0 if public else score_noise(budget)
+    except BudgetExceeded:
+        return []
+    return parts(model, records, public=public, noise=noise, runs=runs, least=LEAST_TUNING_RECORDS)
 
 
 @dataclass(frozen=True)
@@ -136,7 +146,7 @@ def expected_loss(offer: Offer, once: Offer) -> float:
 
 def _untuned_reason(records: int, found: list[Part], lost: float) -> str:
     if not found:
-        return f"With {records} records a random part would be too small to tune on."
+        return f"With {records} records a random part would be too small to tune on at this budget."
     if math.isinf(lost):
         return "Every way to tune that was weighed is expected to lose more."
     return f"The best way to tune that was priced is expected to lose more: {lost:.4f}."
@@ -191,7 +201,8 @@ def subset_offer(
         share = max(1.0, part.held * part.fraction * records)
         held = None if has_own_score(trainer) else PrivateValidation(part.held, share, noise)
         rule = Subset(RandomStopping(space, part.runs, validation=held), part.fraction).factors(trainer)
-        factors = {name: ratio / (1 - part.held) for name, ratio in rule.items()}  # records held back do not train
+        tuned = {name: ratio for name, ratio in rule.items() if name in space.names}
+        factors = {name: ratio / (1 - part.held) for name, ratio in tuned.items()}  # records held back do not train
         on_part = scaled_space(space, {name: 1 / ratio for name, ratio in factors.items()})
         tuning = RandomStopping(on_part, part.runs, validation=held)
         return Subset(tuning, part.fraction, transfer=factors or "auto")
