@@ -18,7 +18,7 @@ from dptune.planner.kinds import kind_named
 from dptune.spaces import Float, Space
 from dptune.training import Adam
 
-EXPECTED = Space(learning_rate=Float(1, 64, log=True, around=8, spread=1.75))
+EXPECTED = Space(learning_rate=Float(1, 64, log=True, around=8, spread=2))
 
 
 class Scaling:
@@ -76,6 +76,15 @@ def test_many_records_are_tuned_on_a_small_part_and_few_are_trained_once() -> No
     assert "without tuning" in few.explanation
     assert "too small to tune on" in few.explanation
     assert few.plan.price() <= 1
+
+
+def test_near_a_sure_rule_there_is_no_tuning_unless_it_is_asked_for() -> None:
+    sure = Space(learning_rate=Float(1, 64, log=True, around=8, spread=1.2))
+    advice = choose(Scaling(), sure, Budget(1, 1e-5), records=60_000)
+    assert isinstance(advice.method, RandomGuess)
+    assert "expected to gain less than 0.001" in advice.explanation
+    asked = choose(Scaling(), sure, Budget(1, 1e-5), records=60_000, runs=Geometric(7))
+    assert asked.plan.law == Geometric(7)
 
 
 def test_a_law_that_was_asked_for_is_used() -> None:

@@ -193,8 +193,7 @@ def check_trainer_free(trainer: object | None) -> None:
 
 KINDS = {
     "image": Kind("image", "two-scale-gradients", _IMAGE_WORK, whitened=True),
-    # Left and right mean the same; the rule was farther off on photographs than on anything else.
-    "photo": Kind("photo", "mirrored-scattering", _PHOTO_WORK, spread=2.0),
+    "photo": Kind("photo", "mirrored-scattering", _PHOTO_WORK),  # left and right mean the same
     "text": Kind("text", "none", travel=_SHORTER_TRAVEL),  # hashed words have unit length already
     "table": Kind("table", "none"),
 }

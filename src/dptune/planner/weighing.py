@@ -25,6 +25,7 @@ __all__ = ["LEAST_TUNING_RECORDS", "Weighed", "expected_loss", "scaled_space", "
 LEAST_TUNING_RECORDS = 500
 _SCORE_MARGIN = 1.25
 _MOST_SCORE_NOISE = 1e5
+_LEAST_GAIN = 0.001  # of accuracy that tuning must be expected to gain: a third of the forecast's own error
 _MOST_PRICED = 4  # parts: each takes about a second
 
 
@@ -71,7 +72,7 @@ def weigh(trainer: DeclaresCost, space: Domain, budget: Budget, records: int, ru
     if model is None or once is None:
         return None
     found = _weighed_parts(trainer, budget, records, runs, model)
-    untuned = model.untuned if runs is None else math.inf
+    untuned = model.untuned - _LEAST_GAIN if runs is None else math.inf
     hunger = model.hunger
     priced = _priced(lambda part: subset_offer(trainer, space, budget, records, part, hunger), found, once, untuned)
     lost = priced[0].lost if priced else math.inf
@@ -148,8 +149,8 @@ def _untuned_reason(records: int, found: list[Part], lost: float) -> str:
     if not found:
         return f"With {records} records a random part would be too small to tune on at this budget."
     if math.isinf(lost):
-        return "Every way to tune that was weighed is expected to lose more."
-    return f"The best way to tune that was priced is expected to lose more: {lost:.4f}."
+        return f"Every way to tune that was weighed is expected to gain less than {_LEAST_GAIN:g}."
+    return f"The best way to tune that was priced is expected to lose {lost:.4f}: too small a gain, if any."
 
 
 def _once(trainer: DeclaresCost, space: Domain, budget: Budget, model: Outlook) -> Offer | None:
