@@ -32,9 +32,7 @@ _SHARES = (0.35, 0.5)
 _MEANS = (10, 20, 30, 60)
 _SHAPE = 5.0  # a law with little mass on few runs
 _MOST_WORK = 3.0  # trainings on everything that the tuning may take
-_SPARED = (
-    0.4  # of the noise that untrained records cost, what remains at least: their share of the price is smaller too
-)
+_SPARED = 0.4  # the least noise that a part needs, as a power of what it leaves: records left out pay less, too
 _WORK = 5e-5  # accuracy that one more training's worth of work must gain
 
 

@@ -26,7 +26,7 @@ LEAST_TUNING_RECORDS = 500
 _SCORE_MARGIN = 1.25
 _MOST_SCORE_NOISE = 1e5
 _LEAST_GAIN = 0.001  # of accuracy that tuning must be expected to gain: a third of the forecast's own error
-_MOST_PRICED = 4  # parts: each takes about a second
+_MOST_PRICED = 4  # parts: each takes one to three seconds
 
 
 @dataclass(frozen=True)
