@@ -1,12 +1,13 @@
 """What one command reaches: accuracy of released models on test records that no run looked at.
 
     DPTUNE_DATA=... python benchmarks/accuracy.py [--data mnist,adult] [--epsilon 1] [--validation private]
-        [--repeats 5] [--features scattering] [--keep rows.jsonl]
+        [--repeats 5] [--features scattering] [--runs 60] [--keep rows.jsonl]
 
 Each repetition is a sealed run of what ``dptune tune --data X --epsilon E`` plans, nothing else given. The test part is
 split into halves by a fixed permutation: one half is the public validation (where there is one), the other half gives
 the figure. ``--method default`` trains the rule of the kind once, untuned, at the same total. ``--features`` replaces
-those of the kind. Rows go to ``--keep`` as they are made, and those that are there already are not run again.
+those of the kind. ``--runs`` asks for tuning with about so many runs, also where the planner would train once. Rows go
+to ``--keep`` as they are made, and those that are there already are not run again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from dptune.accounting import NegativeBinomial
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.executors import Processes
 from dptune.methods import Budget
@@ -51,15 +53,16 @@ def halves(test: Dataset) -> tuple[Dataset, Dataset]:
     return test.take(order[: len(test) // 2]), test.take(order[len(test) // 2 :])
 
 
-def tuned(split: Split, kind: Kind, epsilon: float, validation: str, repeats: int) -> Any:
+def tuned(split: Split, kind: Kind, epsilon: float, validation: str, repeats: int, runs: float | None = None) -> Any:
     """One sealed run after another: accuracy, seconds and parameters of each."""
+    law = None if runs is None else NegativeBinomial(5.0, runs)
     public, unseen = halves(split.test)
     n, data = len(split.train), split.train
     begin = time.perf_counter()
     scored = public if validation == "public" else None
     trainer = kind.trainer(data.features, data.classes, n, epsilon=epsilon, validation=scored)
     space = kind.space(data.features, n, epsilon=epsilon)
-    advice = choose(trainer, space, Budget(epsilon, DELTA), records=n)
+    advice = choose(trainer, space, Budget(epsilon, DELTA), records=n, runs=law)
     planned = time.perf_counter() - begin
     print(advice.explanation, flush=True)
     for _ in range(repeats):
@@ -99,6 +102,7 @@ def main() -> None:
     parser.add_argument("--method", default="tuned,default")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--features", help="other features than the kind of data has")
+    parser.add_argument("--runs", type=float, help="tune with about so many runs, whatever the planner expects")
     parser.add_argument("--keep", type=Path)
     given = parser.parse_args()
     for name in given.data.split(","):
@@ -115,12 +119,19 @@ def main() -> None:
 
 def line(split: Split, name: str, kind: Kind, epsilon: float, method: str, validation: str, given: Any) -> None:
     """Run what is not kept yet of one setting, and print its mean, error, worst run and time."""
-    label = {"data": name, "epsilon": epsilon, "method": method, "validation": validation, "features": kind.features}
+    label = {
+        "data": name,
+        "epsilon": epsilon,
+        "method": method,
+        "validation": validation,
+        "features": kind.features,
+        "runs": given.runs,
+    }
     rows = _kept(given.keep, label)
     left = max(0, given.repeats - len(rows))
     made = untuned(split, kind, epsilon, left) if method == "default" else None
     if made is None:
-        made = tuned(split, kind, epsilon, validation, left) if left else ()
+        made = tuned(split, kind, epsilon, validation, left, given.runs) if left else ()
     for accuracy, seconds, params in made:
         row = {**label, "accuracy": accuracy, "seconds": seconds, "params": params}
         rows.append(row)

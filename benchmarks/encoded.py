@@ -116,6 +116,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--records", type=int, default=50_000)
     parser.add_argument("--tested", type=int, default=25_000)
+    parser.add_argument("--runs", type=float, help="tune with about so many runs, whatever the planner expects")
     parser.add_argument("--keep", type=Path)
     given = parser.parse_args()
     make = images if given.data == "cifar-10" else texts
