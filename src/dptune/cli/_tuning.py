@@ -76,7 +76,8 @@ def _trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, obj
     if _uses_defaults(job) and ends is not None:
         return default_regression(data.features, ends, public_records(job, data), validation=public)
     if _uses_defaults(job):
-        return default_trainer(data.features, data.classes, public_records(job, data), validation=public)
+        records, epsilon = public_records(job, data), make_budget(job).epsilon
+        return default_trainer(data.features, data.classes, records, validation=public, epsilon=epsilon)
     if (usual := kind_of(job.sections)) is not None and ends is None:
         records, epsilon = public_records(job, data), make_budget(job).epsilon
         return usual.trainer(data.features, data.classes, records, epsilon=epsilon, validation=public)
@@ -146,7 +147,7 @@ def make_space(job: Job, data: object = None) -> Space:
     fields = job.sections.get("space", {})
     numbers = range_of(data) is not None
     if not fields and _uses_defaults(job):
-        return regression_space() if numbers else default_space()
+        return regression_space() if numbers else default_space(_table_steps(job, data))
     if (usual := kind_of(job.sections)) is not None and isinstance(data, Dataset) and not numbers:
         return usual.space(data.features, public_records(job, data), epsilon=make_budget(job).epsilon)
     if not fields:
@@ -154,6 +155,13 @@ def make_space(job: Job, data: object = None) -> Space:
         if numbers:  # errors are shares of the range, and their gradients short
             fields = {"learning_rate": {"low": 0.003, "high": 1.0, "log": True}, "clip_norm": [0.03, 0.1, 0.3]}
     return Space(**{name: _dimension(name, value) for name, value in fields.items()})
+
+
+def _table_steps(job: Job, data: object) -> int:
+    """How many steps the default trainer of a table takes."""
+    trainer = _trainer(job, data, None)
+    assert isinstance(trainer, DpSgdTrainer)
+    return trainer.settings.steps
 
 
 def make_plan(job: Job, data: Any, trainer: DeclaresCost, budget: Budget) -> tuple[Plan, str | None]:

@@ -162,9 +162,9 @@ def _quantile(given: Setting) -> tuple[Plan, Any]:
 
 def _adambc(given: Setting) -> tuple[Plan, Any]:
     """Adam's learning rates mean the same whatever the gradients, so all kinds of data get those of tables."""
-    trainer, middle = given.trainer, float(default_space().default["learning_rate"])
-    settings = replace(trainer.settings, optimizer=AdamBC(), learning_rate=middle)
-    return _tuned(given, replace(trainer, settings=settings), default_space())
+    trainer, space = given.trainer, default_space(given.trainer.settings.steps)
+    settings = replace(trainer.settings, optimizer=AdamBC(), learning_rate=float(space.default["learning_rate"]))
+    return _tuned(given, replace(trainer, settings=settings), space)
 
 
 _ALL = (

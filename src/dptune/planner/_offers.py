@@ -9,8 +9,10 @@ from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.methods import Budget, Method, Plan, RandomGuess, Subset
 from dptune.methods.comparison import TOP
 from dptune.planner.forecast import HUNGER, Forecast, data_loss
+from dptune.planner.kinds import lost_to_steps
 from dptune.spaces import Domain
 from dptune.trainer import DeclaresCost
+from dptune.training import DpSgdTrainer
 
 __all__ = ["Offer", "explain", "worth"]
 
@@ -70,7 +72,15 @@ def _price(chosen: Offer, offers: Sequence[Offer], trainer: DeclaresCost, space:
     if single is not None:
         others.append(f"a single untuned run could use {single:.4g}")
     beside = f" ({'; '.join(others)})" if others else ""
-    return f"{said}, with noise {noise:.4g}{'' if once else ' in every run'}{beside}."
+    return f"{said}, with noise {noise:.4g}{'' if once else ' in every run'}{beside}{_steps(trainer)}."
+
+
+def _steps(trainer: DeclaresCost) -> str:
+    """How a training reads its records, where that is known."""
+    if not isinstance(trainer, DpSgdTrainer):
+        return ""
+    own = trainer.settings
+    return f"; a training takes {own.steps} steps, each with a share of {own.sampling_rate:.3g} of its records"
 
 
 def _loss(chosen: Offer, trainer: DeclaresCost, space: Domain, budget: Budget) -> list[str]:
@@ -92,6 +102,9 @@ def _loss(chosen: Offer, trainer: DeclaresCost, space: Domain, budget: Budget) -
             f"by the public model of docs/accuracy.md this loses about {max(lost.total, 0.0):.4f} of accuracy against "
             f"the best configuration trained once on everything{'' if law is None else by_what}"
         )
+    hasty = None if noise is None else lost_to_steps(trainer, budget.epsilon)
+    if hasty is not None:
+        parts.append(f"boundless steps would gain about {hasty:.4f}")
     said = "; ".join(parts)
     return [f"{said[0].upper()}{said[1:]}."] if said else []
 

@@ -11,24 +11,30 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from dptune._validate import integer, real
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
-from dptune.planner.defaults import default_space, default_trainer
+from dptune.planner.defaults import TABLE_STAKES, default_space, default_trainer
 from dptune.planner.incoming import Incoming
+from dptune.planner.steps import Pace, best_pace, pace_loss
 from dptune.spaces import Float, Space
-from dptune.training import DpSgdTrainer, Momentum, Settings, softmax
+from dptune.training import Adam, DpSgdTrainer, Mlp, Momentum, Settings, softmax
 from dptune.training.features import named_features
 from dptune.training.whitening import MOST_FEATURES, MOST_RECORDS, Whitening
 
-__all__ = ["KINDS", "Kind", "check_trainer_free", "kind_named", "kind_of_benchmark", "kind_with", "with_features"]
+__all__ = [
+    "KINDS",
+    "Kind",
+    "check_trainer_free",
+    "kind_named",
+    "kind_of_benchmark",
+    "kind_with",
+    "lost_to_steps",
+    "with_features",
+]
 
-_RATE = 0.1
-_LEAST_BATCH = 256
-_STEPS = 400
-_MOST_WORK = 1.6e9  # features of records that one training reads: some seconds on one core
-_IMAGE_WORK = 2.35e9  # of images a little more: 400 steps for 60,000 records of 976 features
-_PHOTO_WORK = 1.6e10  # of photographs more: half a minute, because long trainings gain most there
+_MOST_WORK = 5e9  # features of records that one training reads: some seconds on one core
+_PHOTO_WORK = 3.2e10  # of photographs more: a minute, because long trainings gain most there
+_PHOTO_STAKES = 4.0  # what they lose to noise and haste, in what images and texts lose: docs/accuracy.md
 _CLIP = 0.1
 _TRAVEL = 3200.0  # learning rate x clip norm x steps for _USUAL records at epsilon 1: benchmarks/defaults.py
 _SHORTER_TRAVEL = 2400.0  # the same for texts, and where records are whitened
@@ -49,6 +55,7 @@ class Kind:
         spread: and is likeliest within this factor of the rule.
         whitened: whether trainings begin with noised second moments, where records have few enough features.
         travel: learning rate x clip norm x steps for 60,000 records at epsilon 1, where records are not whitened.
+        stakes: how many times more noise and haste lose than usual (:mod:`dptune.planner.steps`).
 
     Example:
         >>> from dptune.planner.kinds import kind_named
@@ -56,7 +63,7 @@ class Kind:
         >>> image.features
         'two-scale-gradients'
         >>> image.trainer(976, 10, 60000, epsilon=1).settings.steps
-        400
+        800
         >>> image.space(976, 60000, epsilon=1).names
         ('learning_rate',)
     """
@@ -68,6 +75,7 @@ class Kind:
     spread: float = _SPREAD
     whitened: bool = False
     travel: float = _TRAVEL
+    stakes: float = 1.0
 
     def trainer(
         self, features: int, classes: int, records: int, *, epsilon: float, validation: Dataset | None = None
@@ -85,13 +93,13 @@ class Kind:
             The trainer; its noise is set by a plan.
         """
         if self.name == "table":
-            return default_trainer(features, classes, records, validation=validation)
-        rate, steps = _rate(records), self._steps(features, records, epsilon)
+            return default_trainer(features, classes, records, validation=validation, epsilon=epsilon)
+        pace = self._pace(features, records, epsilon)
         settings = Settings.from_batch(
-            rate * records,
+            pace.rate * records,
             records,
             noise_multiplier=1.0,  # the plan sets it
-            steps=steps,
+            steps=pace.steps,
             clip_norm=_CLIP,
             learning_rate=self._learning_rate(features, records, epsilon),
             optimizer=Momentum(0.9),
@@ -116,17 +124,14 @@ class Kind:
             A space with one parameter.
         """
         if self.name == "table":
-            return default_space()
+            return default_space(default_trainer(features, 2, records, epsilon=epsilon).settings.steps)
         middle = self._learning_rate(features, records, epsilon)
         ends = middle / self.width, middle * self.width
         return Space(learning_rate=Float(*ends, log=True, around=middle, spread=self.spread))
 
-    def _steps(self, features: int, records: int, epsilon: float) -> int:
-        """Steps that grow with epsilon, as many as the work allows."""
-        real("epsilon", epsilon, 0, low_open=True)
-        wanted = _STEPS * min(2.0, max(1.0, math.sqrt(epsilon)))
-        affordable = self.work / (features * records * _rate(records))
-        return round(min(wanted, max(affordable, _STEPS / 4)))
+    def _pace(self, features: int, records: int, epsilon: float) -> Pace:
+        """Rate and steps by expected accuracy, as much as the work allows."""
+        return best_pace(features, records, epsilon, work=self.work, stakes=self.stakes)
 
     def _whitens(self, features: int, records: int) -> bool:
         return self.whitened and features <= MOST_FEATURES and records <= MOST_RECORDS
@@ -139,13 +144,7 @@ class Kind:
         """
         plenty = min(10.0, max(0.1, epsilon)) * records / _USUAL
         travel = _SHORTER_TRAVEL if self._whitens(features, records) else self.travel
-        return travel * min(plenty, math.sqrt(plenty)) / (self._steps(features, records, epsilon) * _CLIP)
-
-
-def _rate(records: int) -> float:
-    """A tenth of the records in a batch; of few records more, up to a quarter."""
-    integer("records", records, 4)
-    return max(_RATE, min(0.25, _LEAST_BATCH / records))
+        return travel * min(plenty, math.sqrt(plenty)) / (self._pace(features, records, epsilon).steps * _CLIP)
 
 
 def with_features(brought: Incoming, features: str, trainer: object | None) -> Incoming:
@@ -192,8 +191,8 @@ def check_trainer_free(trainer: object | None) -> None:
 
 
 KINDS = {
-    "image": Kind("image", "two-scale-gradients", _IMAGE_WORK, whitened=True),
-    "photo": Kind("photo", "mirrored-scattering", _PHOTO_WORK),  # left and right mean the same
+    "image": Kind("image", "two-scale-gradients", whitened=True),
+    "photo": Kind("photo", "mirrored-scattering", _PHOTO_WORK, stakes=_PHOTO_STAKES),  # left and right mean the same
     "text": Kind("text", "none", travel=_SHORTER_TRAVEL),  # hashed words have unit length already
     "table": Kind("table", "none"),
 }
@@ -238,7 +237,28 @@ def kind_with(features: str) -> Kind:
     for kind in (KINDS["photo"], KINDS["image"]):
         if features == kind.features:
             return kind
-    return replace(KINDS["image"], features=features, work=_MOST_WORK)
+    return replace(KINDS["image"], features=features)
+
+
+def lost_to_steps(trainer: object, epsilon: float) -> float | None:
+    """What accuracy a linear model is expected to lose because its steps are not boundless.
+
+    Args:
+        trainer: any trainer.
+        epsilon: the total.
+
+    Returns:
+        A difference of accuracies; None where the public model does not speak of such a trainer.
+
+    Example:
+        >>> lost_to_steps(kind_named("image").trainer(976, 10, 60000, epsilon=1), 1.0) < 0.001
+        True
+    """
+    if not isinstance(trainer, DpSgdTrainer) or not isinstance(trainer.model, Mlp) or trainer.model.hidden:
+        return None
+    own, records = trainer.settings, trainer.declared_records
+    stakes = TABLE_STAKES if isinstance(own.optimizer, Adam) else kind_with(trainer.prepared).stakes
+    return pace_loss(own.sampling_rate, own.steps, records, epsilon, stakes=stakes) if records >= 1 else None
 
 
 def kind_of_benchmark(name: object) -> Kind | None:
