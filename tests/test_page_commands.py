@@ -280,6 +280,7 @@ BENCHMARKS: dict[str, str] = {
     "ledger.py": "--entries 50 --datasets 2 --costs 2 --rounds 1",
     "pages.py": "--charges 50 --datasets 2 --rounds 1",
     "startup.py": "1",
+    "steps.py": "--fit",
     "sweep.py": "--data adult --repeats 1",
     "tables.py adult": "--runs 1",
     "tables.py csv": "--rows 2000",
