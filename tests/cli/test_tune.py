@@ -177,6 +177,16 @@ def test_without_a_method_the_planner_chooses_and_says_why(
     assert ledger.status("digits").charges == 1
 
 
+def test_one_training_without_tuning_is_called_that(
+    job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.write_text(JOB.replace('name = "random-stopping"', 'name = "random-guess"').replace('runs = "geometric:3"', ""))
+    capsys.readouterr()
+    assert main(["tune", str(job), "--out", str(tmp_path / "run")]) == 0
+    assert "released by one untuned training on digits" in capsys.readouterr().out
+    assert ledger.status("digits").charges == 1
+
+
 def test_a_rehearsal_says_so(job: Path, ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "r")
     shown = _json(capsys, "tune", str(job), "--out", out, "--seed", "4", "--data-is", "public")

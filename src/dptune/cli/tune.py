@@ -238,7 +238,8 @@ def show(release: Release, as_json: bool) -> int:
         ["statement", str(release.path / "statement.md")],
     ]
     what = "released" if not code else "released WITHOUT A MODEL"
-    print_rows(f"{what} by {release.method} on {release.dataset}", ["", ""], rows)
+    how = "one untuned training" if release.method == "random-guess" else release.method
+    print_rows(f"{what} by {how} on {release.dataset}", ["", ""], rows)
     return code
 
 
