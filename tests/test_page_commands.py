@@ -317,6 +317,7 @@ NOT_RUN_SHELL = {
     "python benchmarks/tightness.py": "an hour; it has no smaller grid",
     "python benchmarks/leaderboard.py": "the same as dptune leaderboard",
     "python benchmarks/encoded.py": "networks that tests do not install; tests/training/test_encoded_benchmark.py",
+    "python benchmarks/choose_encoder.py": "the same networks; tests/training/test_choose_encoder.py",
 }
 
 
