@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -90,10 +91,12 @@ def test_a_job_that_says_what_it_wants_gets_that() -> None:
 def test_photographs_are_mirrored_and_trained_for_longer() -> None:
     photo = kind_of({"data": {"name": "cifar-10"}})
     assert photo is KINDS["photo"] is kind_named("photo") is kind_of_benchmark("cifar-10")
-    assert kind_of({"data": {"file": "x.npz", "features": "mirrored-scattering"}}) is photo
+    assert kind_of({"data": {"file": "x.npz", "features": "levelled-scattering"}}) is photo
+    before = kind_of({"data": {"file": "x.npz", "features": "mirrored-scattering"}})
+    assert before == replace(photo, features="mirrored-scattering")
     assert kind_with("two-scale-gradients") is KINDS["image"]
     trainer = photo.trainer(7776, 10, 50_000, epsilon=1)
-    assert trainer.prepared == "mirrored-scattering"
+    assert trainer.prepared == "levelled-scattering"
     assert trainer.settings.steps == 400
     ((_, rates),) = photo.space(7776, 50_000, epsilon=1).dimensions
     assert isinstance(rates, Float)

@@ -193,7 +193,7 @@ def check_trainer_free(trainer: object | None) -> None:
 
 KINDS = {
     "image": Kind("image", "two-scale-gradients", _IMAGE_WORK, whitened=True),
-    "photo": Kind("photo", "mirrored-scattering", _PHOTO_WORK),  # left and right mean the same
+    "photo": Kind("photo", "levelled-scattering", _PHOTO_WORK),  # left and right mean the same
     "text": Kind("text", "none", travel=_SHORTER_TRAVEL),  # hashed words have unit length already
     "table": Kind("table", "none"),
 }
@@ -232,12 +232,14 @@ def kind_with(features: str) -> Kind:
         The kind, with these features.
 
     Example:
-        >>> kind_with("scattering").name, kind_with("mirrored-scattering").name
-        ('image', 'photo')
+        >>> [kind_with(name).name for name in ("scattering", "mirrored-scattering", "levelled-scattering")]
+        ['image', 'photo', 'photo']
     """
     for kind in (KINDS["photo"], KINDS["image"]):
         if features == kind.features:
             return kind
+    if features == "mirrored-scattering":  # the default of photographs before
+        return replace(KINDS["photo"], features=features)
     return replace(KINDS["image"], features=features, work=_MOST_WORK)
 
 
