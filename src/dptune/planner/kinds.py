@@ -31,7 +31,7 @@ _IMAGE_WORK = 2.35e9  # of images a little more: 400 steps for 60,000 records of
 _PHOTO_WORK = 1.6e10  # of photographs more: half a minute, because long trainings gain most there
 _CLIP = 0.1
 _TRAVEL = 3200.0  # learning rate x clip norm x steps for _USUAL records at epsilon 1: benchmarks/defaults.py
-_SHORTER_TRAVEL = 2400.0  # the same for texts, and where records are whitened
+_SHORTER_TRAVEL = 2400.0  # the same for texts and photographs, and where records are whitened
 _USUAL = 60_000
 _WIDTH = 8.0  # the best is never expected farther from the rule than this factor
 _SPREAD = 1.5  # how far it may well be: docs/accuracy.md, "What is tried"
@@ -193,7 +193,7 @@ def check_trainer_free(trainer: object | None) -> None:
 
 KINDS = {
     "image": Kind("image", "two-scale-gradients", _IMAGE_WORK, whitened=True),
-    "photo": Kind("photo", "levelled-scattering", _PHOTO_WORK),  # left and right mean the same
+    "photo": Kind("photo", "levelled-scattering", _PHOTO_WORK, travel=_SHORTER_TRAVEL),  # left and right mean the same
     "text": Kind("text", "none", travel=_SHORTER_TRAVEL),  # hashed words have unit length already
     "table": Kind("table", "none"),
 }
@@ -239,7 +239,7 @@ def kind_with(features: str) -> Kind:
         if features == kind.features:
             return kind
     if features == "mirrored-scattering":  # the default of photographs before
-        return replace(KINDS["photo"], features=features)
+        return replace(KINDS["photo"], features=features, travel=_TRAVEL)
     return replace(KINDS["image"], features=features, work=_MOST_WORK)
 
 
