@@ -268,6 +268,7 @@ BENCHMARKS: dict[str, str] = {
     "accuracy.py": "--data adult --validation public --method default --repeats 1",
     "audit.py": "1e5",
     "choose_features.py": "--quick",
+    "choose_photos.py": "--quick",
     "defaults.py": "",
     "engine.py": "--tasks group-norm --batch 4 --rounds 1",
     "executors.py": "--trials 2 --steps 20 --rounds 1",
@@ -296,6 +297,7 @@ BENCHMARKS: dict[str, str] = {
 _WITH_DATA = (
     "accuracy",
     "choose_features",
+    "choose_photos",
     "executors",
     "sweep",
     "tables.py adult",

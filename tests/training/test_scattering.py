@@ -126,7 +126,7 @@ def test_waves_go_to_the_channel_of_their_scale_and_direction() -> None:
             assert int(np.argmax(first)) == 8 * scale + angle
 
 
-@pytest.mark.parametrize("name", ["scattering", "mirrored-scattering"])
+@pytest.mark.parametrize("name", ["scattering", "mirrored-scattering", "levelled-scattering"])
 @pytest.mark.parametrize("width", [64, 784, 3 * 64, 3 * 100])
 @pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray, lambda x: np.repeat(x, 2, axis=0)[::2]])
 def test_a_record_has_the_same_bits_in_every_company(name: str, width: int, layout: Callable[[Array], Array]) -> None:

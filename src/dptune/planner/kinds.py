@@ -37,7 +37,7 @@ _PHOTO_WORK = 3.2e10  # of photographs more: a minute, because long trainings ga
 _PHOTO_STAKES = 4.0  # what they lose to noise and haste, in what images and texts lose: docs/accuracy.md
 _CLIP = 0.1
 _TRAVEL = 3200.0  # learning rate x clip norm x steps for _USUAL records at epsilon 1: benchmarks/defaults.py
-_SHORTER_TRAVEL = 2400.0  # the same for texts, and where records are whitened
+_SHORTER_TRAVEL = 2400.0  # the same for texts and photographs, and where records are whitened
 _USUAL = 60_000
 _WIDTH = 8.0  # the best is never expected farther from the rule than this factor
 _SPREAD = 1.5  # how far it may well be: docs/accuracy.md, "What is tried"
@@ -192,7 +192,7 @@ def check_trainer_free(trainer: object | None) -> None:
 
 KINDS = {
     "image": Kind("image", "two-scale-gradients", whitened=True),
-    "photo": Kind("photo", "mirrored-scattering", _PHOTO_WORK, stakes=_PHOTO_STAKES),  # left and right mean the same
+    "photo": Kind("photo", "levelled-scattering", _PHOTO_WORK, travel=_SHORTER_TRAVEL, stakes=_PHOTO_STAKES),
     "text": Kind("text", "none", travel=_SHORTER_TRAVEL),  # hashed words have unit length already
     "table": Kind("table", "none"),
 }
@@ -231,12 +231,14 @@ def kind_with(features: str) -> Kind:
         The kind, with these features.
 
     Example:
-        >>> kind_with("scattering").name, kind_with("mirrored-scattering").name
-        ('image', 'photo')
+        >>> [kind_with(name).name for name in ("scattering", "mirrored-scattering", "levelled-scattering")]
+        ['image', 'photo', 'photo']
     """
     for kind in (KINDS["photo"], KINDS["image"]):
         if features == kind.features:
             return kind
+    if features == "mirrored-scattering":  # the default of photographs before
+        return replace(KINDS["photo"], features=features, travel=_TRAVEL)
     return replace(KINDS["image"], features=features)
 
 

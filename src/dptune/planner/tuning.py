@@ -92,7 +92,7 @@ def tune(
         shape: for torch data sets, the shape of one record, or a public example; a record of another shape becomes
             the missing one.
         features: public features that records become before training: "two-scale-gradients", "scattering" or
-            "mirrored-scattering" (photographs) for images, or a public encoder (``docs/features.md``); the released
+            "levelled-scattering" (photographs) for images, or a public encoder (``docs/features.md``); the released
             model takes records as they were.
         model: a function of the parameters that makes a torch module; DP-SGD trains it. It must be a ``Sequential`` of
             common layers, or the function one that can be imported (``docs/torch.md``).

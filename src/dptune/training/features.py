@@ -2,7 +2,8 @@
 
 Nothing is fitted: all of them are functions of one record, so applying them to private records costs no privacy.
 Gradients (:mod:`dptune.training.gradients`) are the default of images; scattering (:mod:`dptune.training.scattering`)
-has more numbers. :func:`named_features` finds them by the name that a job, a trainer and a released model carry.
+has more numbers, and is the default of photographs where it is levelled (:mod:`dptune.training.levelled`).
+:func:`named_features` finds them by the name that a job, a trainer and a released model carry.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dptune.training.gradients import (
     side_and_colours,
     two_scale_gradients,
 )
+from dptune.training.levelled import levelled_scattering
 from dptune.training.scattering import mirrored_scattering, scattering
 
 __all__ = ["FEATURES", "check_features", "named_features"]
@@ -29,6 +31,7 @@ FEATURES: dict[str, Callable[[Floats], Floats]] = {
     "two-scale-gradients": two_scale_gradients,
     "scattering": lambda x: scattering(x, *side_and_colours(x)),
     "mirrored-scattering": lambda x: mirrored_scattering(x, *side_and_colours(x)),
+    "levelled-scattering": lambda x: levelled_scattering(x, *side_and_colours(x)),
 }
 
 
@@ -56,8 +59,8 @@ def named_features(name: object) -> Callable[[Floats], Floats]:
 
     Args:
         name: "none", "oriented-gradients", "gradients-and-brightness", "two-scale-gradients", "scattering",
-            "mirrored-scattering", or the key of a public encoder (:mod:`dptune.training.encoders`) that this process
-            has imported.
+            "mirrored-scattering", "levelled-scattering", or the key of a public encoder
+            (:mod:`dptune.training.encoders`) that this process has imported.
 
     Returns:
         The function.

@@ -21,7 +21,7 @@ from dptune import _memory
 from dptune._typing import Floats
 from dptune.errors import InvalidInput
 
-__all__ = ["CHANNELS", "mirrored_scattering", "scattering", "scattering_plane"]
+__all__ = ["CHANNELS", "mirrored_scattering", "rooted_scattering", "scattering", "scattering_plane"]
 
 CHANNELS = 81  # 1 of order 0, 2 x 8 of order 1, 8 x 8 of order 2
 _ANGLES = 8
@@ -42,6 +42,7 @@ _MIRROR = np.array(  # each channel in a mirror
     ]
 )
 _EMPTY = 1e-4  # a group whose length is below this part of it, centring aside, has no direction
+_SHOWN = 0.5  # a record all of whose groups are shorter than this shows nothing
 Complexes = NDArray[np.complex64]
 
 
@@ -175,6 +176,22 @@ def _normalised(channels: Floats) -> Floats:
     return flat if np.isfinite(flat).all() else np.zeros_like(flat)
 
 
+def _rooted(channels: Floats) -> Floats:
+    """The same of the roots of orders 1 and 2; a group that is as good as empty before the roots is no longer after.
+
+    Zeros also for a record whose groups are all as good as empty.
+    """
+    roots = np.concatenate([channels[:, :1], np.sqrt(np.maximum(channels[:, 1:], 0))], axis=1)
+    before, after = (_normalised(one).reshape(channels.shape) for one in (channels, roots))
+    longest = np.float32(0.0)
+    for first, last in _GROUPS:
+        length = np.float32(math.sqrt(len(_GROUPS))) * np.linalg.norm(before[:, first:last])
+        after[:, first:last] *= np.minimum(length, np.float32(1.0))
+        longest = np.maximum(longest, length)
+    flat: Floats = after.reshape(-1)
+    return flat if longest >= _SHOWN else np.zeros_like(flat)
+
+
 def _folded(channels: Floats) -> Floats:
     """What an image and its mirror image have in common: their mean, of which the left half says everything.
 
@@ -237,7 +254,35 @@ def mirrored_scattering(x: Floats, side: int, colours: int = 1) -> Floats:
         >>> mirrored_scattering(np.eye(2, 3072, dtype=np.float32), 32, 3).shape
         (2, 7776)
     """
-    return _rows(x, side, colours, lambda channels: _normalised(_folded(channels)), (math.ceil(side / _CELL) + 1) // 2)
+    return _rows(x, side, colours, lambda channels: _normalised(_folded(channels)), _half(side))
+
+
+def rooted_scattering(x: Floats, side: int, colours: int = 1) -> Floats:
+    """Mirrored scattering with the roots of orders 1 and 2: faint edges count beside strong ones.
+
+    Args:
+        x: Images, one in each row, one colour after the other.
+        side: Pixels along an edge.
+        colours: How many colours there are.
+
+    Returns:
+        As many numbers as :func:`mirrored_scattering` has, of length at most one for each image.
+
+    Raises:
+        InvalidInput: If the rows are not images of this size.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.training.scattering import rooted_scattering
+        >>> rooted_scattering(np.eye(2, 784, dtype=np.float32), 28).shape
+        (2, 2268)
+    """
+    return _rows(x, side, colours, lambda channels: _rooted(_folded(channels)), _half(side))
+
+
+def _half(side: int) -> int:
+    """Cells along an edge that say everything about an image and its mirror image."""
+    return (math.ceil(side / _CELL) + 1) // 2
 
 
 def _rows(x: Floats, side: int, colours: int, finish: Callable[[Floats], Floats], across: int) -> Floats:
