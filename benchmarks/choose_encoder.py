@@ -64,10 +64,10 @@ CLASSES = 10
 TIMED = 100
 SHAPE = (3, 32, 32)
 LAYERS = {"last": "last layer", "before": "before the last widening", "stages": "last two stages"}
-TODAY = "lite2-160-bilinear-stages"  # examples/encode_images.py
+TODAY = "lite2-160-bicubic-stages"  # examples/encode_images.py
 CANDIDATES = (
     TODAY,
-    "lite2-160-bicubic-stages",
+    "lite2-160-bilinear-stages",
     "lite2-160-bilinear-stages-mirror",
     "lite2-192-bilinear-stages",
     "lite2-128-bilinear-stages",

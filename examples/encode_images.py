@@ -20,7 +20,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 import dptune as dpt
 from dptune.training import PublicEncoder, load
 
-SIDE = 160
+SIDE, ENLARGED = 160, "bicubic"
 
 
 def fold(block: nn.Module, convolution: str, norm: str) -> None:
@@ -49,12 +49,13 @@ class Lite2(nn.Module):
             block._swish = nn.ReLU6(inplace=True)
         self.stem = nn.Sequential(network._conv_stem, nn.ReLU6(inplace=True))
         self.blocks = network._blocks
-        self.register_buffer("side", torch.tensor(SIDE))  # so that the encoder's hash tells it
+        self.register_buffer("side", torch.tensor(SIDE))  # so that the encoder's hash tells it, and the next one
+        self.register_buffer("enlarged", torch.tensor(list(ENLARGED.encode())))
         self.to(memory_format=torch.channels_last)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """The last two stages side by side; a stage ends where the number of channels changes."""
-        large = nn.functional.interpolate((images * 255 - 127) / 128, size=(SIDE, SIDE), mode="bilinear")
+        large = nn.functional.interpolate((images * 255 - 127) / 128, size=(SIDE, SIDE), mode=ENLARGED)
         seen, before = self.stem(large.contiguous(memory_format=torch.channels_last)), None
         for block in self.blocks:
             made = block(seen)
