@@ -35,6 +35,7 @@ from dptune.accounting.calibrate import calibrate_noise
 from dptune.planner.defaults import TABLE_STAKES
 from dptune.planner.expected import scarcity
 from dptune.planner.kinds import Kind, kind_of_benchmark
+from dptune.planner.steps import TOLL
 from dptune.randomness import Randomness
 from dptune.training import Dataset, DpSgdTrainer, load
 from dptune.training.features import named_features
@@ -51,7 +52,6 @@ SETS = ("fashion-mnist:50000", "mnist:50000", "imdb:20000", "adult:24000", "fash
         "imdb:6000", "adult:4000")  # fmt: skip
 FEATURES = {"fashion-mnist": 976, "mnist": 976, "imdb": 2048, "adult": 108}
 BEFORE = (0.1, 400)
-TOLL = 2e-4  # accuracy for 1e9 numbers that are read, as the planner counts
 TABLE_RATES = (0.01, 0.02, 0.05)  # Adam's learning rates for 300 steps
 
 

@@ -15,6 +15,7 @@ from dptune.planner.expected import scarcity
 from dptune.planner.forecast import HUNGER
 from dptune.planner.kinds import KINDS, lost_to_steps
 from dptune.planner.steps import HASTE, best_pace, pace_loss
+from dptune.spaces import Choice, Float, Space
 from dptune.training import DpSgdTrainer, Mlp, Settings
 
 
@@ -82,6 +83,14 @@ def test_the_explanation_tells_steps_and_what_they_lose() -> None:
     own = trainer.settings
     assert f"{own.steps} steps, each with a share of {own.sampling_rate:g} of its records" in said
     assert f"boundless steps would gain about {lost_to_steps(trainer, 1.0):.4f}" in said
+
+
+def test_where_steps_are_tuned_none_are_named() -> None:
+    trainer = KINDS["text"].trainer(10, 2, 20_000, epsilon=1)
+    tried = Space(learning_rate=Float(0.1, 10, log=True), steps=Choice(100, 400))
+    said = choose(trainer, tried, Budget(1, 1e-5), records=20_000).explanation
+    assert said.startswith("Chosen: ")
+    assert "steps" not in said
 
 
 def test_the_model_does_not_speak_of_networks() -> None:

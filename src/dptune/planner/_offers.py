@@ -72,15 +72,20 @@ def _price(chosen: Offer, offers: Sequence[Offer], trainer: DeclaresCost, space:
     if single is not None:
         others.append(f"a single untuned run could use {single:.4g}")
     beside = f" ({'; '.join(others)})" if others else ""
-    return f"{said}, with noise {noise:.4g}{'' if once else ' in every run'}{beside}{_steps(trainer)}."
+    return f"{said}, with noise {noise:.4g}{'' if once else ' in every run'}{beside}{_steps(trainer, space)}."
 
 
-def _steps(trainer: DeclaresCost) -> str:
+def _steps(trainer: DeclaresCost, space: Domain) -> str:
     """How a training reads its records, where that is known."""
-    if not isinstance(trainer, DpSgdTrainer):
+    if not isinstance(trainer, DpSgdTrainer) or _tunes_steps(space):
         return ""
     own = trainer.settings
     return f"; a training takes {own.steps} steps, each with a share of {own.sampling_rate:.3g} of its records"
+
+
+def _tunes_steps(space: Domain) -> bool:
+    """Whether candidates differ in how they read their records."""
+    return not {"steps", "batch_size"}.isdisjoint(space.names)
 
 
 def _loss(chosen: Offer, trainer: DeclaresCost, space: Domain, budget: Budget) -> list[str]:
@@ -102,7 +107,7 @@ def _loss(chosen: Offer, trainer: DeclaresCost, space: Domain, budget: Budget) -
             f"by the public model of docs/accuracy.md this loses about {max(lost.total, 0.0):.4f} of accuracy against "
             f"the best configuration trained once on everything{'' if law is None else by_what}"
         )
-    hasty = None if noise is None else lost_to_steps(trainer, budget.epsilon)
+    hasty = None if noise is None or _tunes_steps(space) else lost_to_steps(trainer, budget.epsilon)
     if hasty is not None:
         parts.append(f"boundless steps would gain about {hasty:.4f}")
     said = "; ".join(parts)

@@ -21,10 +21,10 @@ from dptune.errors import BudgetExceeded
 from dptune.planner.expected import scarcity
 from dptune.planner.forecast import HUNGER
 
-__all__ = ["HASTE", "Pace", "best_pace", "pace_loss"]
+__all__ = ["HASTE", "TOLL", "Pace", "best_pace", "pace_loss"]
 
 HASTE = 0.12  # accuracy lost with one step, over the steps
-_TOLL = 2e-4  # accuracy that reading 1e9 numbers must gain: about three seconds of one core
+TOLL = 2e-4  # accuracy that reading 1e9 numbers must gain: about three seconds of one core
 _DELTA = 1e-5  # what noise is compared at; the plan is priced at its own delta
 _RATES = (0.02, 0.05, 0.1, 0.2)
 _STEPS = (100, 150, 200, 300, 400, 600, 800)
@@ -121,7 +121,7 @@ def _paces(
                 continue
             share = signal / (rate * math.sqrt(steps))  # a step's part of the signal, by the central limit
             noise = math.log(share) - 0.5 * math.log(math.log1p(share**2))  # the accountant's was always larger
-            toll = _TOLL * read / 1e9
+            toll = TOLL * read / 1e9
             yield toll + stakes * (HASTE / steps + hunger * noise), toll, rate, steps
 
 
