@@ -1,11 +1,12 @@
 """How the default features of images were chosen: candidates compared on training records alone.
 
-    DPTUNE_DATA=... python benchmarks/choose_features.py [--repeats 3] [--quick]
+    DPTUNE_DATA=... python benchmarks/choose_features.py [--repeats 3] [--quick] [--only more]
 
 The first 50,000 records of a training part train, its last 10,000 judge; no test part is looked at. Every candidate is
 trained once a repeat by the default of images, whitened, untuned, with 400 steps, at the same total epsilon, with seeds
-that are fixed. Then the gain of the chosen ones on few records, other ways for them, and what else was tried. About ten
-minutes of one core; ``--quick`` compares two candidates on 6,000 records.
+that are fixed. Then the gain of the chosen ones on few records, other ways for them, what else was tried, and the kinds
+of features that the search began with: pixels, oriented gradients, scattering (``--only`` prints one of these tables).
+About half an hour of one core; ``--quick`` compares two candidates on 6,000 records.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from dptune.planner.kinds import kind_named
 from dptune.randomness import Randomness
 from dptune.training import Dataset, load
 from dptune.training.features import named_features
+from dptune.training.gradients import oriented_gradients
 from dptune.training.whitening import Whitening
 
 DELTA = 1e-5
 SIDE = 28
 STEPS, WAY = 400, 2400.0
+SHARE = 0.04  # of whitening, the default when features were chosen
 SETS = ("mnist", "fashion-mnist")
 FEW = ("mnist:1200", "mnist:6000", "fashion-mnist:1200", "fashion-mnist:6000", "digits:1078")
 BEFORE, CHOSEN = "gradients-and-brightness", "two-scale-gradients"
@@ -45,6 +48,34 @@ CANDIDATES: dict[str, tuple[list[tuple[float, int, int]], bool]] = {
     "9 + 9 in cells of 7, picture": ([(0.0, 4, 9), (0.0, 7, 9)], True),
     "16 directions, picture": ([(0.0, 4, 16)], True),
 }
+
+# What was tried by hand on the same records, and is not in the table above.
+MORE: dict[str, tuple[list[tuple[float, int, int]], bool]] = {
+    "a third scale, picture": ([(0.0, 4, 12), (1.5, 7, 12), (3.0, 14, 12)], True),
+    "12 + blurred 12 + more blurred 12, picture": ([(0.0, 4, 12), (1.5, 7, 12), (2.5, 7, 12)], True),
+    "12 + blurred 12 in cells of 4, picture": ([(0.0, 4, 12), (1.5, 4, 12)], True),
+    "16 + blurred 16, picture": ([(0.0, 4, 16), (1.5, 7, 16)], True),
+    "cells of 2, picture": ([(0.0, 2, 4)], True),
+}
+
+
+def _centred_pixels(x: Floats) -> Floats:
+    rows = np.asarray(x, np.float32)
+    rows = rows - rows.mean(axis=1, keepdims=True)
+    unit: Floats = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
+    return unit
+
+
+# The kinds of features that the first search compared; those that have too many numbers are not whitened.
+FIRST: dict[str, Callable[[Floats], Floats]] = {
+    "pixels, centred": _centred_pixels,
+    "oriented gradients, not centred": oriented_gradients,
+    "oriented gradients": named_features("oriented-gradients"),
+    "the same, picture": named_features("gradients-and-brightness"),
+    "scattering": named_features("scattering"),
+    "chosen": named_features("two-scale-gradients"),
+}
+FIRST_SETS = ("mnist", "fashion-mnist", "mnist:6000", "fashion-mnist:6000")
 
 
 def candidate(parts: list[tuple[float, int, int]], picture: bool) -> Callable[[Floats], Floats]:
@@ -117,8 +148,9 @@ def trained(train: Dataset, judge: Dataset, epsilon: float, repeats: int, way: f
     usual = kind_named("image").trainer(train.features, train.classes, len(train), epsilon=epsilon)
     own = usual.settings
     steps = steps or own.steps
-    rate = own.learning_rate * own.steps / steps * way / WAY
-    one = replace(usual, settings=replace(own, steps=steps, learning_rate=rate), whitening=Whitening())
+    rate = own.learning_rate * own.steps / steps * way / WAY  # the kind has a longer way for what is not whitened
+    whitening = None if usual.whitening is None else Whitening(SHARE)
+    one = replace(usual, settings=replace(own, steps=steps, learning_rate=rate), whitening=whitening)
     noise = calibrate_noise(lambda level: one.cost({"noise_multiplier": level}), epsilon, DELTA)
     keys = [Randomness.rehearsal(seed) for seed in range(repeats)]
     fitted = [one.fit({"noise_multiplier": noise}, train, key) for key in keys]
@@ -137,9 +169,21 @@ def compare(names: list[str], sets: tuple[str, ...], epsilons: tuple[float, ...]
     for name in names:
         cells = []
         for one in sets:
-            train, judge = prepared(one, candidate(*CANDIDATES[name]))
+            train, judge = prepared(one, candidate(*(CANDIDATES | MORE)[name]))
             cells += [_cell(trained(train, judge, epsilon, repeats, WAY, STEPS)) for epsilon in epsilons]
         print(f"| {name} | {train.features} | " + " | ".join(cells) + " |", flush=True)
+
+
+def first(repeats: int) -> None:
+    """Print a line for each kind of features, as the default of images would train them."""
+    print("| kind | features | " + " | ".join(f"{one}, epsilon {eps}" for one in FIRST_SETS for eps in (1, 3)) + " |")
+    for name, make in FIRST.items():
+        cells, width = [], 0
+        for one in FIRST_SETS:
+            train, judge = prepared(one, make)
+            width = train.features
+            cells += [_cell(trained(train, judge, epsilon, repeats, WAY, STEPS)) for epsilon in (1.0, 3.0)]
+        print(f"| {name} | {width} | " + " | ".join(cells) + " |", flush=True)
 
 
 def few(repeats: int) -> None:
@@ -161,19 +205,28 @@ def ways(repeats: int) -> None:
 
 
 def main() -> None:
-    """Print four tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
+    names, repeats = list(CANDIDATES), parser.get_default("repeats")
+    tables: dict[str, Callable[[], None]] = {
+        "both": lambda: compare(names[:2], SETS, (1.0, 3.0), repeats),
+        "few": lambda: few(repeats + 2),
+        "ways": lambda: ways(repeats),
+        "others": lambda: compare(names[2:], SETS, (3.0,), repeats),
+        "more": lambda: compare(list(MORE), SETS, (3.0,), repeats),
+        "first": lambda: first(repeats),
+    }
+    parser.add_argument("--only", choices=list(tables), help="one table")
     given = parser.parse_args()
-    names = list(CANDIDATES)
+    repeats = given.repeats
     if given.quick:
-        compare(names[:2], ("mnist:6000", "fashion-mnist:6000"), (3.0,), given.repeats)
+        compare(names[:2], ("mnist:6000", "fashion-mnist:6000"), (3.0,), repeats)
         return
-    compare(names[:2], SETS, (1.0, 3.0), given.repeats)
-    few(given.repeats + 2)
-    ways(given.repeats)
-    compare(names[2:], SETS, (3.0,), given.repeats)
+    for name, table in tables.items():
+        if given.only in (None, name):
+            table()
 
 
 if __name__ == "__main__":

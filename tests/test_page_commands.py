@@ -267,6 +267,7 @@ BENCHMARKS: dict[str, str] = {
     "accounting.py": "--repeats 1",
     "accuracy.py": "--data adult --validation public --method default --repeats 1",
     "audit.py": "1e5",
+    "choose_constants.py": "--quick",
     "choose_features.py": "--quick",
     "choose_photos.py": "--quick",
     "defaults.py": "",
@@ -296,6 +297,7 @@ BENCHMARKS: dict[str, str] = {
 }
 _WITH_DATA = (
     "accuracy",
+    "choose_constants",
     "choose_features",
     "choose_photos",
     "executors",

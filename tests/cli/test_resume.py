@@ -127,10 +127,10 @@ def test_a_request_to_end_says_how_to_go_on(tmp_path: Path) -> None:
 
 
 LOADERS = {
-    "raise ValueError('patient 17')": "cannot be imported (ValueError)",
+    "raise ValueError('patient 17')": "cannot be imported (ValueError; python -c 'import own_loader_0' shows why)",
     "import nowhere_to_be_found": "cannot be imported (No module named 'nowhere_to_be_found')",
-    "raise SystemExit(0)": "cannot be imported (SystemExit)",
-    "def load(:": "cannot be imported (SyntaxError)",
+    "raise SystemExit(0)": "cannot be imported (SystemExit; python -c",
+    "def load(:": "cannot be imported (SyntaxError; python -c",
     "def load():\n    raise SystemExit(0)": "failed (SystemExit)",
     "def load():\n    raise KeyError('patient 17')": "failed (KeyError)",
 }

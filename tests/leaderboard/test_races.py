@@ -172,3 +172,50 @@ def test_one_cell_is_a_sealed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert row["processor_seconds"] > 0.0
     assert (row["records"], row["settings_saw_data"], row["no_model"]) == (100, True, False)
     assert frozenset(BENCHMARKS) == SEEN  # the form of the rule was chosen after a look at all of them
+
+
+def test_a_name_that_is_said_twice_is_run_once(runs: list[races.Cell], tmp_path: Path) -> None:
+    twice = Race(("digits", "digits"), (1.0, 1.0), ("default", "default"), 1)
+    assert len(race(twice, tmp_path)) == len(runs) == len(list(twice.cells())) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--data", ","], "'data' names nothing"),
+        (["--methods", ""], "'methods' names nothing"),
+        (["--epsilon", ","], "'epsilon' names nothing"),
+        (["--minutes", "-1"], "'minutes'"),
+        (["--minutes", "nan"], "'minutes'"),
+        (["--out", "a-file/board"], "cannot be made"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_one_line(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a-file").write_text("")
+    assert main(["leaderboard", "--data", "digits", "--methods", "default", *words]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-file"]
+
+
+def test_the_flag_for_repetitions_counts_in_a_quick_race(
+    runs: list[races.Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["leaderboard", "--quick", "--data", "digits", "--epsilon", "1", "--methods", "default", "--out", "board"]
+    assert main([*words, "--repetitions", "3"]) == 0
+    assert len(runs) == 3
+
+
+def test_the_yardstick_runs(tmp_path: Path) -> None:
+    """It is no private method, so it runs as a rehearsal; its row says that it is not private."""
+    (row,) = race(Race(("digits",), (3.0,), ("unpaid",), 1, Protocol("public", 1e-4)), tmp_path, workers=1)
+    assert row["charged"] is None
+    assert not row["no_model"]
+    assert row["accuracy"] > 0.8
+    (standing,) = standings([row])
+    assert not standing.guaranteed

@@ -15,7 +15,7 @@ from dptune.planner import choose
 from dptune.planner.expected import Outlook, outlook, parts
 from dptune.planner.forecast import FLATTER
 from dptune.planner.kinds import kind_named
-from dptune.spaces import Float, Space
+from dptune.spaces import Choice, Float, Int, Space
 from dptune.training import Adam
 
 EXPECTED = Space(learning_rate=Float(1, 64, log=True, around=8, spread=2))
@@ -114,6 +114,30 @@ def test_parts_are_hardly_whitened_so_learning_rates_tuned_on_them_are_shortened
         Subset(RandomStopping(EXPECTED, Geometric(5)), 0.1, transfer={"noise_multiplier": 0.01})
     with pytest.raises(InvalidInput, match="'transfer' must be 'auto', 'sgd', 'whitened', 'none' or a dictionary"):
         Subset(RandomStopping(EXPECTED, Geometric(5)), 0.1, transfer="white")
+
+
+class Tunable:
+    """DP-SGD whose rate and steps are tuned; priced, never run."""
+
+    validation: Any = "public"
+
+    def cost(self, params: dict[str, Any]) -> DpSgd:
+        return DpSgd(params.get("sampling_rate", 0.1), params["noise_multiplier"], int(params.get("steps", 50)))
+
+
+@pytest.mark.parametrize(
+    ("name", "tried"),
+    [("steps", Choice(20, 40)), ("steps", Int(20, 22)), ("sampling_rate", Choice(0.05, 0.1)), ("steps", Choice(20))],
+)
+@pytest.mark.parametrize("final", ["rest", "all"])
+def test_factors_on_what_a_training_costs_are_refused(name: str, tried: Any, final: str) -> None:
+    """They were charged for, and the final training, which costs something else, was refused by the worker."""
+    inner = RandomStopping(Space(**{name: tried}), Geometric(2))
+    for factor in (0.5, 2.0):
+        priced = Subset(inner, 0.2, final=final, transfer={name: factor})
+        with pytest.raises(InvalidInput, match=f"what a training costs follows from '{name}'"):
+            priced.plan(Budget(2, 1e-5), Tunable())
+    assert Subset(inner, 0.2, final=final, transfer={name: 1.0}).plan(Budget(2, 1e-5), Tunable()).price() <= 2
 
 
 class Dear:

@@ -13,12 +13,13 @@ from dptune.accounting import Geometric
 from dptune.cli._job import Job, load_data
 from dptune.cli._kinds import features_of, kind_of
 from dptune.cli._tuning import make_space, make_trainer
-from dptune.errors import InvalidInput
+from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.executors.models import open_model, pack_model
-from dptune.planner import tune
-from dptune.planner.kinds import KINDS, kind_named, kind_of_benchmark, kind_with
+from dptune.methods import Budget
+from dptune.planner import choose, tune
+from dptune.planner.kinds import KINDS, Kind, kind_named, kind_of_benchmark, kind_with
 from dptune.spaces import Float, Space
-from dptune.training import DpSgdTrainer, Settings, TrainedModel, Whitening, load, softmax
+from dptune.training import Dataset, DpSgdTrainer, Settings, TrainedModel, Whitening, load, softmax
 from dptune.training.gradients import centred_gradients
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-5}
@@ -69,7 +70,7 @@ def test_few_records_get_larger_shares() -> None:
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(InvalidInput, match="no kind of data called 'sound'"):
         kind_named("sound")
-    assert kind_of_benchmark("digits") is None
+    assert kind_of_benchmark("svhn") is None
     with pytest.raises(InvalidInput, match="no features called 'wavelets'"):
         features_of({"data": {"file": "x.npz", "features": "wavelets"}})
 
@@ -82,7 +83,7 @@ def test_a_job_that_says_what_it_wants_gets_that() -> None:
         assert kind.name == "image"
         assert kind.features == named == kind.trainer(784, 10, 60_000, epsilon=1).prepared
     assert features_of({"data": {"name": "mnist"}}) == "two-scale-gradients"
-    for section in ({"model": {"kind": "mlp"}}, {"space": {"learning_rate": [1.0]}}):
+    for section in ({"model": {"kind": "mlp"}}, {"model": {"trainer": "own:trainer", "steps": 3}}):
         assert kind_of({"data": {"name": "mnist"}, **section}) is None
         assert features_of({"data": {"name": "mnist"}, **section}) == "none"
     assert features_of({"data": {"name": "mnist", "features": "none"}}) == "none"
@@ -165,3 +166,26 @@ def test_tune_takes_images_and_releases_a_model_of_pixels(tmp_path: Path) -> Non
             digits.train, features=features, trainer=DpSgdTrainer(softmax(64, 10), SETTINGS), space=SPACE,
             epsilon=1, delta=1e-4,
         )  # fmt: skip
+
+
+def test_whitening_is_left_out_where_its_noise_does_not_fit_its_lattice() -> None:
+    """At tiny totals a training would be refused, and the user could not take whitening out of the defaults."""
+    image = KINDS["image"]
+    data = Dataset(np.random.default_rng(0).random((300, 976), np.float32), np.zeros(300, np.int64), 10, public=True)
+    kept = []
+    for epsilon in (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0):
+        trainer = image.trainer(976, 10, 300, epsilon=epsilon)
+        plan = choose(trainer, image.space(976, 300, epsilon=epsilon), Budget(epsilon, 1e-5), records=300).plan
+        assert plan.noise_multiplier is not None
+        trainer.check({"noise_multiplier": plan.noise_multiplier}, data)
+        kept.append(trainer.whitening is not None)
+    assert kept == sorted(kept)
+    assert not kept[2]
+    assert kept[-2:] == [True, True]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=str)
+def test_no_total_is_too_small_for_a_trainer(kind: Kind) -> None:
+    trainer = kind.trainer(64, 2, 300, epsilon=5e-324)
+    with pytest.raises(BudgetExceeded):
+        choose(trainer, kind.space(64, 300, epsilon=5e-324), Budget(5e-324, 1e-5), records=300)

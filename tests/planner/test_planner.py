@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ import numpy as np
 import pytest
 import typer
 
-from dptune.accounting import DpSgd, Geometric, PureDp
+from dptune.accounting import DpSgd, Geometric, NegativeBinomial, PureDp
 from dptune.cli.compare import compare as command
 from dptune.errors import BudgetExceeded, InvalidInput
-from dptune.methods import Budget, Subset
+from dptune.methods import Budget, RandomStopping, Subset
 from dptune.methods.models import elastic_rounds, flip_choices, sparse_choices, top_share
 from dptune.planner import choose, compare, public_records, tune
+from dptune.planner.forecast import choice_loss, data_loss
 from dptune.spaces import Float, Space
 from dptune.training import DpSgdTrainer, Settings, load, softmax
 
@@ -42,8 +44,40 @@ def test_subset_tuning_is_the_default_with_many_records() -> None:
     assert isinstance(advice.method, Subset)
     assert advice.plan.price() <= 2
     assert f"noise {advice.plan.noise_multiplier:.4g}" in advice.explanation
-    assert "random stopping with geometric(10) runs on all records needs" in advice.explanation
+    assert re.search(r"random stopping with \S.* runs on all records needs", advice.explanation)
     assert "\n" not in advice.explanation
+
+
+@pytest.mark.parametrize(("epsilon", "records"), [(0.5, 700), (2.0, 1000), (8.0, None)])
+@pytest.mark.parametrize("octaves", [0.5, 4.0, 20.0])
+def test_random_stopping_has_the_law_that_loses_least(epsilon: float, records: int | None, octaves: float) -> None:
+    """Of those that it weighs, by the model's own figures and the price of each alone."""
+    space = Space(lr=Float(1.0, 2.0**octaves, log=True))
+    plan = choose(Priced(), space, Budget(epsilon, 1e-5), records=records).plan
+    lost = {}
+    for law in (Geometric(10), NegativeBinomial(5, 10), NegativeBinomial(5, 20)):
+        noise = RandomStopping(space, law).plan(Budget(epsilon, 1e-5), Priced()).noise_multiplier
+        assert noise is not None
+        lost[law] = choice_loss(space, law) + data_loss(noise)
+    assert plan.law == min(lost, key=lambda law: lost[law])
+    if octaves != 4:
+        assert (plan.law == Geometric(10)) == (octaves < 1)  # where all values are near, few runs do
+
+
+def test_a_fixed_cost_takes_the_cheapest_law() -> None:
+    class Fixed(Priced):
+        def cost(self, params: dict[str, Any]) -> Any:
+            return PureDp(0.2)
+
+    assert choose(Fixed(), SPACE, Budget(2.0, 1e-5), records=1000).plan.law == Geometric(10)
+
+
+@pytest.mark.parametrize("trainer", [Priced(), Private()])
+@pytest.mark.parametrize("records", [1000, 60_000])
+def test_three_sentences_at_most(trainer: Any, records: int) -> None:
+    said = choose(trainer, SPACE, Budget(2.0, 1e-5), records=records).explanation
+    assert len(re.findall(r"\.(?= [A-Z]|$)", said)) <= 3
+    assert not re.search(r"\.\.|; ;|;\.", said)
 
 
 def test_few_or_unknown_records_mean_random_stopping() -> None:

@@ -105,3 +105,10 @@ def test_damage_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (tmp_path / "cut").write_bytes(old_pickle(x, y)[:place])
         with pytest.raises(InvalidInput, match="python version"):
             read_pickle(tmp_path / "cut")
+    (tmp_path / "label").write_bytes(pickle.dumps({b"data": x, b"labels": [2**80] * len(y)}))
+    (tmp_path / "length").write_bytes(
+        b"\x80\x04\x8e" + (2**60).to_bytes(8, "little") + b"x."
+    )  # bytes that are not there
+    for name in ("label", "length"):
+        with pytest.raises(InvalidInput, match="python version"):
+            read_pickle(tmp_path / name)

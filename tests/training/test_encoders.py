@@ -91,7 +91,13 @@ def test_a_module_whose_records_see_each_other_is_given_one_at_a_time() -> None:
     assert encoder._together == 1
     alone = np.concatenate([encoder.encode(row[None]) for row in ROWS])
     assert encoder.encode(ROWS).tobytes() == alone.tobytes()
-    linear = PublicEncoder("somewhere:linear", torch.nn.ReLU(), 12, shape=(3, 4), batch=4)
+    linear = PublicEncoder(
+        "somewhere:linear",
+        torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.ConstantPad1d((0, 1), 0.0)),
+        13,
+        shape=(3, 4),
+        batch=4,
+    )
     assert linear._together == 4
 
 
@@ -218,3 +224,11 @@ def test_a_module_that_asks_for_the_scale_of_a_batch_is_given_single_records() -
     other = rows.copy()
     other[2] *= 255
     assert np.array_equal(made.encode(rows)[[0, 1, 3]], made.encode(other)[[0, 1, 3]])
+
+
+@pytest.mark.parametrize("shape", [(64,), (1, 8, 8), (4, 16)])
+def test_as_many_outputs_as_inputs_are_refused_whatever_the_shape(shape: tuple[int, ...]) -> None:
+    """Rows of 64 pixels and rows of 64 outputs look alike, so a model would take one for the other."""
+    with pytest.raises(InvalidInput, match="turns 64 numbers into 64"):
+        PublicEncoder("somewhere:same", picky, 64, shape=shape, weights=ZEROS)
+    assert PublicEncoder("somewhere:other", picky, 65, shape=shape, weights=ZEROS).width == 65

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -130,3 +133,20 @@ def test_no_record_has_a_part_in_the_lens(monkeypatch: pytest.MonkeyPatch) -> No
     levelled._lens.cache_clear()
     levelled_scattering(images, 8)
     assert asked == [(1000, 8, 1)]
+
+
+def test_its_bits_do_not_follow_the_number_of_threads() -> None:
+    """A run may be resumed by a process with other settings: its records must be those that it began with."""
+    code = (
+        "import hashlib, numpy as np; from dptune.training.levelled import levelled_scattering as made; "
+        "x = np.random.default_rng(0).random((20, 3072), np.float32); "
+        "print(hashlib.sha256(made(x, 32, 3).tobytes()).hexdigest())"
+    )
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    plain = {key: value for key, value in os.environ.items() if key not in names}
+    made = [
+        subprocess.run([sys.executable, "-c", code], env={**plain, **settings}, capture_output=True, check=True).stdout
+        for settings in (dict.fromkeys(names, "1"), dict.fromkeys(names, "2"))
+    ]
+    assert made[0] == made[1]
+    assert len(made[0]) == 65

@@ -159,7 +159,7 @@ class Job:
             return getattr(importlib.import_module(module), name)
         except (Exception, SystemExit) as error:
             said = isinstance(error, ImportError | AttributeError)  # any other text may quote records
-            reason = str(error) if said else type(error).__name__
+            reason = str(error) if said else f"{type(error).__name__}; python -c 'import {module}' shows why"
             raise InvalidInput(
                 f"The {what} {text!r} cannot be imported ({reason}) from {self.folder or 'what is installed'}; write "
                 "'module:name'."

@@ -1,7 +1,7 @@
 """Which kind of data a job is about, and the public features that its records get.
 
-A job that says nothing about model and space gets the defaults of its kind (:mod:`dptune.planner.kinds`); one that does
-gets what it says. Decided by the job alone, never by records.
+A job gets the defaults of its kind (:mod:`dptune.planner.kinds`), with the settings that its [model] changes; one that
+says what model is trained, or loads its records itself, gets what it says. Decided by the job alone, never by records.
 """
 
 from __future__ import annotations
@@ -21,19 +21,25 @@ from dptune.training.features import check_features, named_features
 if TYPE_CHECKING:
     from dptune.cli._job import Loaded
 
-__all__ = ["features_of", "kind_of", "with_features"]
+__all__ = ["SETTINGS", "features_of", "kind_of", "with_features"]
 
 _FEATURE_RANGE = (-1.0, 1.0)
+SETTINGS = frozenset(
+    ("optimizer", "schedule", "clipping", "whitening", "batch_size", "steps", "clip_norm", "learning_rate")
+)
+"""Fields of [model] that change a setting of the defaults; with any other one the job says itself what is trained."""
+
+_ADAM = ("adam", "adambc")
 Sections = Mapping[str, Mapping[str, Any]]  # of a job
 
 
 def kind_of(sections: Sections) -> Kind | None:
-    """The kind whose defaults the job gets; None if it says itself what is trained and tried."""
-    data = sections.get("data", {})
-    if sections.get("model") or sections.get("space") or data.get("loader") is not None:
+    """The kind whose defaults the job gets; None if it says itself what is trained."""
+    data, model = sections.get("data", {}), sections.get("model", {})
+    if data.get("loader") is not None or not SETTINGS.issuperset(model):
         return None
-    if data.get("schema") is not None:
-        return KINDS["table"]
+    if data.get("schema") is not None or kind_of_benchmark(data.get("name")) is KINDS["table"]:
+        return KINDS["table"] if model.get("optimizer", "adam") in _ADAM else None  # its rule is about Adam
     named = data.get("features")
     if named not in (None, "none"):
         return kind_with(features_name(named))
@@ -44,8 +50,11 @@ def kind_of(sections: Sections) -> Kind | None:
 def features_of(sections: Sections) -> str:
     """The name of the public features that the job's records become."""
     kind = kind_of(sections)
-    name = features_name(sections.get("data", {}).get("features", "none" if kind is None else kind.features))
+    data = sections.get("data", {})
+    name = features_name(data.get("features", "none" if kind is None else kind.features))
     check_features(name)
+    if name != "none" and data.get("schema") is not None:
+        raise InvalidInput(f"'features' is for images as rows of an array; leave {name!r} out for a table.")
     return name
 
 

@@ -20,12 +20,11 @@ from dptune.methods.settings import Surroundings, method_from_settings
 from dptune.planner import (
     choose,
     default_regression,
-    default_space,
-    default_trainer,
     named_score,
     regression_space,
     with_score,
 )
+from dptune.planner.changes import Changed, Changes
 from dptune.regression import range_of
 from dptune.spaces import Choice, Float, Int, Space
 from dptune.tables import Encoder
@@ -75,10 +74,7 @@ def _trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, obj
     ends = range_of(data)
     if _uses_defaults(job) and ends is not None:
         return default_regression(data.features, ends, public_records(job, data), validation=public)
-    if _uses_defaults(job):
-        records, epsilon = public_records(job, data), make_budget(job).epsilon
-        return default_trainer(data.features, data.classes, records, validation=public, epsilon=epsilon)
-    if (usual := kind_of(job.sections)) is not None and ends is None:
+    if (usual := _usual(job)) is not None and ends is None:
         records, epsilon = public_records(job, data), make_budget(job).epsilon
         return usual.trainer(data.features, data.classes, records, epsilon=epsilon, validation=public)
     plain = "softmax" if ends is None else "linear"
@@ -114,6 +110,17 @@ def _trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, obj
     )
 
 
+def _usual(job: Job) -> Changed | None:
+    """The defaults of the job's kind of data, with what its [model] changes."""
+    kind, said = kind_of(job.sections), dict(job.sections.get("model", {}))
+    if kind is None:
+        return None
+    for field, known in (("optimizer", _OPTIMIZERS), ("schedule", _SCHEDULES)):
+        if field in said:
+            said[field] = known[_named(field, said[field], known)]()
+    return Changes(**said).of(kind)
+
+
 def _named(field: str, value: object, known: Mapping[str, object]) -> str:
     if not isinstance(value, str) or value not in known:
         raise InvalidInput(f"{field!r} must be one of {', '.join(known)}; got {value!r}.")
@@ -146,22 +153,16 @@ def make_space(job: Job, data: object = None) -> Space:
     """The space: as the job says, or what is usual for its kind of data, of which only the width is looked at."""
     fields = job.sections.get("space", {})
     numbers = range_of(data) is not None
-    if not fields and _uses_defaults(job):
-        return regression_space() if numbers else default_space(_table_steps(job, data))
-    if (usual := kind_of(job.sections)) is not None and isinstance(data, Dataset) and not numbers:
+    if not fields and _uses_defaults(job) and numbers:
+        return regression_space()
+    usual = None if fields else _usual(job)
+    if usual is not None and isinstance(data, Dataset | UnitDataset) and not numbers:
         return usual.space(data.features, public_records(job, data), epsilon=make_budget(job).epsilon)
     if not fields:
         fields = {"learning_rate": {"low": 0.01, "high": 10.0, "log": True}, "clip_norm": [0.1, 0.3, 1.0, 3.0]}
         if numbers:  # errors are shares of the range, and their gradients short
             fields = {"learning_rate": {"low": 0.003, "high": 1.0, "log": True}, "clip_norm": [0.03, 0.1, 0.3]}
     return Space(**{name: _dimension(name, value) for name, value in fields.items()})
-
-
-def _table_steps(job: Job, data: object) -> int:
-    """How many steps the default trainer of a table takes."""
-    trainer = _trainer(job, data, None)
-    assert isinstance(trainer, DpSgdTrainer)
-    return trainer.settings.steps
 
 
 def make_plan(job: Job, data: Any, trainer: DeclaresCost, budget: Budget) -> tuple[Plan, str | None]:

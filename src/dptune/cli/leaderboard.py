@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dptune._validate import real
 from dptune.cli._output import print_json, tell
 from dptune.errors import InvalidInput
 
@@ -25,11 +26,15 @@ _DATA, _QUICK_DATA = "mnist,fashion-mnist,adult,imdb", "digits,adult"
 def leaderboard(
     data: Annotated[str | None, typer.Option(help=f"Benchmarks, with commas between them; {_DATA}.")] = None,
     epsilon: Annotated[str, typer.Option(help="Totals, with commas between them.")] = "1,3",
-    methods: Annotated[str | None, typer.Option(help="Entrants, with commas between them; all private ones.")] = None,
-    repetitions: Annotated[int, typer.Option(help="How often each is run.")] = 3,
+    methods: Annotated[
+        str | None, typer.Option(help="Entrants, with commas between them, such as planner,default; all private ones.")
+    ] = None,
+    repetitions: Annotated[int | None, typer.Option(help="How often each is run; 3, with --quick 2.")] = None,
     validation: Annotated[str, typer.Option(help="'private', or 'public': half of the test part scores.")] = "private",
     delta: Annotated[float, typer.Option(help="The delta of every total.")] = 1e-5,
-    minutes: Annotated[float | None, typer.Option(help="Begin no further run after this time.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Begin no further run after this time; 120, with --quick 10.")
+    ] = None,
     workers: Annotated[int, typer.Option(help="Processes that train the runs of one entrant.")] = 2,
     out: Annotated[Path, typer.Option(help="The folder that keeps what is finished.")] = Path("leaderboard"),
     *,
@@ -43,13 +48,14 @@ def leaderboard(
 
     private = [name for name, one in ENTRANTS.items() if one.guaranteed]
     todo = Race(
-        _names(data or (_QUICK_DATA if quick else _DATA)),
+        _names((_QUICK_DATA if quick else _DATA) if data is None else data),
         _totals(epsilon),
         tuple(private) if methods is None else _names(methods),
-        2 if quick else repetitions,
+        repetitions if repetitions is not None else 2 if quick else 3,
         Protocol(validation, delta),
     )
-    limit = minutes if minutes is not None else _QUICK_MINUTES if quick else _MINUTES
+    usual = _QUICK_MINUTES if quick else _MINUTES
+    limit = usual if minutes is None else real("minutes", minutes, 0.0, low_open=True)
     rows = race(todo, out, workers=workers, seconds=60.0 * limit, tell=tell)
     found = standings(rows)
     asked = len(list(todo.cells()))

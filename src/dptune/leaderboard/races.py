@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -76,6 +77,13 @@ class Race:
     protocol: Protocol = Protocol()
 
     def __post_init__(self) -> None:
+        for field in ("data", "epsilons", "methods"):
+            once = tuple(dict.fromkeys(getattr(self, field)))  # a name that is said twice is run once
+            if not once:
+                raise InvalidInput(
+                    f"'{field.removesuffix('s') if field == 'epsilons' else field}' names nothing to run."
+                )
+            object.__setattr__(self, field, once)
         for name in self.methods:
             entrant(name)
         for name in self.data:
@@ -119,7 +127,7 @@ def race(
         todo: what is to be run.
         out: the folder that keeps finished cells.
         workers: how many processes train the runs of one cell.
-        seconds: after this time no further cell is begun.
+        seconds: after this time no further cell is begun; at least 0.
         tell: is given a line for each finished cell.
         clock: what measures that time.
 
@@ -130,12 +138,15 @@ def race(
         InvalidInput: the folder holds cells of another protocol, or data are missing.
     """
     begun = clock()
-    _settle(out, todo.protocol)
+    if seconds is not None:
+        _validate.real("seconds", seconds, 0.0)
     done = {_cell(row) for row in finished(out)}
     public = todo.protocol.validation == "public"
-    for cell in todo.cells():
-        if cell in done:
-            continue
+    missing = [cell for cell in todo.cells() if cell not in done]
+    for cell in missing[:1]:
+        setting(cell.data, cell.epsilon, todo.protocol.delta, public=public)  # its files, before anything is written
+    _settle(out, todo.protocol)
+    for cell in missing:
         if seconds is not None and clock() - begun >= seconds:
             break
         given = setting(cell.data, cell.epsilon, todo.protocol.delta, public=public)
@@ -160,6 +171,7 @@ def _run(cell: Cell, given: Setting, workers: int) -> dict[str, Any]:
             out=Path(folder) / "run",
             executor=Processes(workers),
             explain=None,
+            seed=None if plan.guaranteed else secrets.randbits(63),  # a yardstick runs as a rehearsal only
         )
         model = release.model
     accuracy = 1.0 / given.train.classes if model is None else float(_accuracy(model, given))
@@ -194,7 +206,10 @@ def _processor() -> float:
 
 def _settle(out: Path, protocol: Protocol) -> None:
     """The folder, with this protocol; refuses one that keeps another."""
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"The folder {out} cannot be made ({error.strerror}); give another 'out'.") from None
     path = out / _PROTOCOL
     if not path.exists():
         write_durable(path, (json.dumps(asdict(protocol)) + "\n").encode())

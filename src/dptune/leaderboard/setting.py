@@ -15,7 +15,7 @@ from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.methods import Budget, PrivateValidation
 from dptune.planner.advice import default_validation
-from dptune.planner.kinds import KINDS, Kind, kind_of_benchmark
+from dptune.planner.kinds import Kind, kind_of_benchmark
 from dptune.spaces import Float, Space
 from dptune.training import DpSgdTrainer, load
 from dptune.training.features import named_features
@@ -118,7 +118,8 @@ def _prepared(data: str) -> tuple[Kind, Dataset, Dataset, Dataset]:
     """The kind, the training part, and the halves of the test part, with features computed record by record."""
     if data not in BENCHMARKS:
         raise InvalidInput(f"'data' must be one of {', '.join(BENCHMARKS)}; got {data!r}.")
-    kind = kind_of_benchmark(data) or KINDS["image"]
+    kind = kind_of_benchmark(data)
+    assert kind is not None, data
     train, test = load(data)
     if kind.features != "none":
         make = named_features(kind.features)

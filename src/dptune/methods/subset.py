@@ -16,6 +16,7 @@ from dptune._validate import real
 from dptune.accounting import Cost, Runs, compose, disjoint, subsample
 from dptune.errors import InvalidInput
 from dptune.methods._machinery.costs import TrainingCosts
+from dptune.methods._machinery.declared import check_factors
 from dptune.methods._machinery.pricing import Pricing, calibrated
 from dptune.methods._machinery.search import RATES, Training, default_params, scaled_batch
 from dptune.methods.budget import Budget
@@ -235,6 +236,7 @@ class Subset(Method):
         default, factors = default_params(method.space, method.default), self.factors(trainer)
 
         def planned(base: TrainingCosts) -> SubsetPlan:
+            check_factors(factors, base.names, trainer, default)
             return SubsetPlan(
                 budget,
                 default,

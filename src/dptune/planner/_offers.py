@@ -51,9 +51,13 @@ def seen(offer: Offer) -> float:
 def explain(
     chosen: Offer, offers: Sequence[Offer], reasons: Sequence[str], trainer: DeclaresCost, space: Domain, budget: Budget
 ) -> str:
-    """Three sentences with the figures that decided: the price, what is lost by what, where scores come from."""
-    said = [_price(chosen, offers, trainer, space, budget), *_loss(chosen, trainer, space, budget)]
-    return " ".join([*said, *_scores(chosen.plan), *reasons])
+    """Three sentences with the figures that decided: the price, what is lost by what, where scores come from.
+
+    Reasons for what was not chosen end the first one.
+    """
+    price = _price(chosen, offers, trainer, space, budget).removesuffix(".")
+    because = [f"{one[0].lower()}{one[1:]}".removesuffix(".") for one in reasons]
+    return " ".join([f"{'; '.join([price, *because])}.", *_loss(chosen, trainer, space, budget), *_scores(chosen.plan)])
 
 
 def _price(chosen: Offer, offers: Sequence[Offer], trainer: DeclaresCost, space: Domain, budget: Budget) -> str:

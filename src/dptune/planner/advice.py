@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dptune._validate import integer
-from dptune.accounting import Geometric, Runs
+from dptune.accounting import Geometric, NegativeBinomial, Runs
 from dptune.errors import BudgetExceeded, InvalidInput
 from dptune.methods import Budget, Method, Plan, PrivateValidation, RandomStopping
 from dptune.planner._offers import Offer, explain, worth
@@ -24,6 +24,7 @@ from dptune.trainer import DeclaresCost, DeclaresRecords, DeclaresScore, has_own
 __all__ = ["Advice", "choose", "default_validation", "public_records", "scaled_space"]
 
 _VALIDATION_SHARE = 0.1
+_LAWS = (Geometric(10), NegativeBinomial(5.0, 10), NegativeBinomial(5.0, 20))  # of runs on all records, each is priced
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Advice:
         >>> trainer = DpSgdTrainer(softmax(4, 2), settings)
         >>> advice = choose(trainer, Space(learning_rate=Float(0.1, 10, log=True)), Budget(2, 1e-5), records=600)
         >>> advice.explanation.split(";")[0]
-        'Chosen: random stopping with geometric(10) runs on all records'
+        'Chosen: random stopping with tnb(shape 5, mean 10) runs on all records'
     """
 
     plan: Plan
@@ -132,13 +133,10 @@ def choose(
     if weighed is not None:
         said = explain(weighed.chosen, weighed.offers, weighed.reasons, trainer, space, budget)
         return Advice(weighed.chosen.plan, weighed.chosen.method, said)
-    law = Geometric(10) if runs is None else runs
-    whole = RandomStopping(space, law, validation=default_validation(trainer, records))
     offers: list[Offer] = []
     refused: BudgetExceeded | None = None
     try:
-        what = f"random stopping with {law} runs on all records"
-        offers.append(Offer(what, whole, whole.plan(budget, trainer), _forecast_whole(trainer, space, records, law)))
+        offers.append(_whole(trainer, space, budget, records, _LAWS if runs is None else (runs,)))
     except BudgetExceeded as error:
         refused = error
     part = None if records is None else _part(trainer, space, budget, records, runs)
@@ -151,6 +149,29 @@ def choose(
         raise refused or BudgetExceeded("No method fits this budget; raise epsilon.")
     chosen = min(offers, key=worth)
     return Advice(chosen.plan, chosen.method, explain(chosen, offers, _reasons(records, part), trainer, space, budget))
+
+
+def _whole(trainer: DeclaresCost, space: Domain, budget: Budget, records: int | None, laws: tuple[Runs, ...]) -> Offer:
+    """Random stopping on all records, with the law that is expected to lose least, its noise counted.
+
+    A law with little mass on few runs costs more noise than a geometric one and misses less: which counts more follows
+    from the space and the budget.
+    """
+    offers, refused = list[Offer](), list[BudgetExceeded]()
+    for law in laws:
+        method = RandomStopping(space, law, validation=default_validation(trainer, records))
+        try:
+            plan = method.plan(budget, trainer)
+        except BudgetExceeded as error:
+            refused.append(error)
+            continue
+        what = f"random stopping with {law} runs on all records"
+        offers.append(Offer(what, method, plan, _forecast_whole(trainer, space, records, law)))
+        if plan.noise_multiplier is None:  # its cost is fixed, so a law that costs more buys nothing here
+            break
+    if not offers:
+        raise refused[0]
+    return min(offers, key=worth)
 
 
 def _reasons(records: int | None, part: Part | None) -> list[str]:

@@ -26,6 +26,7 @@ __all__ = ["Outlook", "outlook", "parts", "scarcity", "toll"]
 
 _USUAL = 60_000.0  # records at epsilon 1, for which the constants stand
 _SCARCER = 0.6  # with fewer, or less epsilon, everything counts more: by this power
+_LEAST = 1e-9  # records times epsilon: with less, nothing is learnt anyway
 _PLACES, _NOISES, _TRUTHS = 41, 80, 15  # how finely the model is computed
 _FRACTIONS = (0.02, 0.03, 0.05, 0.1, 0.2)
 _SHARES = (0.35, 0.5)
@@ -141,7 +142,7 @@ def scarcity(records: float, epsilon: float) -> float:
         >>> scarcity(60000, 3.0), round(scarcity(6000, 1.0), 2)
         (1.0, 3.98)
     """
-    return float(max(1.0, _USUAL / (records * epsilon)) ** _SCARCER)
+    return float(max(1.0, _USUAL / max(records * epsilon, _LEAST)) ** _SCARCER)
 
 
 def parts(

@@ -15,11 +15,11 @@ from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.planner.defaults import TABLE_STAKES, default_space, default_trainer
 from dptune.planner.incoming import Incoming
-from dptune.planner.steps import Pace, best_pace, pace_loss
+from dptune.planner.steps import Pace, best_pace, least_noise, pace_loss
 from dptune.spaces import Float, Space
 from dptune.training import Adam, DpSgdTrainer, Mlp, Momentum, Settings, softmax
 from dptune.training.features import named_features
-from dptune.training.whitening import MOST_FEATURES, MOST_RECORDS, Whitening
+from dptune.training.whitening import MOST_FEATURES, MOST_RECORDS, MOST_SPREAD, Whitening
 
 __all__ = [
     "KINDS",
@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _MOST_WORK = 5e9  # features of records that one training reads: some seconds on one core
+_TEXT_WORK = 1e10  # of texts twice as much: their rows are wide, and 25,000 are many
 _PHOTO_WORK = 3.2e10  # of photographs more: a minute, because long trainings gain most there
 _PHOTO_STAKES = 4.0  # what they lose to noise and haste, in what images and texts lose: docs/accuracy.md
 _CLIP = 0.1
@@ -40,6 +41,7 @@ _TRAVEL = 3200.0  # learning rate x clip norm x steps for _USUAL records at epsi
 _SHORTER_TRAVEL = 2400.0  # the same for texts and photographs, and where records are whitened
 _USUAL = 60_000
 _WIDTH = 8.0  # the best is never expected farther from the rule than this factor
+_MARGIN = 3.0  # more noise than a single Gaussian's that tuning and few steps may need
 _SPREAD = 1.5  # how far it may well be: docs/accuracy.md, "What is tried"
 
 
@@ -109,7 +111,7 @@ class Kind:
             settings,
             validation=validation,
             prepared=self.features,
-            whitening=Whitening() if self._whitens(features, records) else None,
+            whitening=Whitening() if self._whitens(features, records, epsilon) else None,
         )
 
     def space(self, features: int, records: int, *, epsilon: float) -> Space:
@@ -133,8 +135,11 @@ class Kind:
         """Rate and steps by expected accuracy, as much as the work allows."""
         return best_pace(features, records, epsilon, work=self.work, stakes=self.stakes)
 
-    def _whitens(self, features: int, records: int) -> bool:
-        return self.whitened and features <= MOST_FEATURES and records <= MOST_RECORDS
+    def _whitens(self, features: int, records: int, epsilon: float) -> bool:
+        """Whether second moments are summed: of few enough features, and where their noise fits its lattice."""
+        if not self.whitened or features > MOST_FEATURES or records > MOST_RECORDS:
+            return False
+        return Whitening().spread(features, 1.0 / (_MARGIN * least_noise(epsilon))) <= MOST_SPREAD
 
     def _learning_rate(self, features: int, records: int, epsilon: float) -> float:
         """The rule: a way of public length over all steps.
@@ -143,7 +148,7 @@ class Kind:
         noise is no longer what ends the way, and it grows with the root.
         """
         plenty = min(10.0, max(0.1, epsilon)) * records / _USUAL
-        travel = _SHORTER_TRAVEL if self._whitens(features, records) else self.travel
+        travel = _SHORTER_TRAVEL if self._whitens(features, records, epsilon) else self.travel
         return travel * min(plenty, math.sqrt(plenty)) / (self._pace(features, records, epsilon).steps * _CLIP)
 
 
@@ -193,11 +198,14 @@ def check_trainer_free(trainer: object | None) -> None:
 KINDS = {
     "image": Kind("image", "two-scale-gradients", whitened=True),
     "photo": Kind("photo", "levelled-scattering", _PHOTO_WORK, travel=_SHORTER_TRAVEL, stakes=_PHOTO_STAKES),
-    "text": Kind("text", "none", travel=_SHORTER_TRAVEL),  # hashed words have unit length already
+    "text": Kind("text", "none", _TEXT_WORK, travel=_SHORTER_TRAVEL),  # hashed words have unit length already
     "table": Kind("table", "none"),
 }
 
-_BENCHMARKS = {"mnist": "image", "fashion-mnist": "image", "cifar-10": "photo", "adult": "table", "imdb": "text"}
+_BENCHMARKS = {
+    "digits": "image", "mnist": "image", "fashion-mnist": "image", "cifar-10": "photo", "adult": "table",
+    "imdb": "text",
+}  # fmt: skip
 
 
 def kind_named(name: object) -> Kind:

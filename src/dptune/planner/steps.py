@@ -21,7 +21,7 @@ from dptune.errors import BudgetExceeded
 from dptune.planner.expected import scarcity
 from dptune.planner.forecast import HUNGER
 
-__all__ = ["HASTE", "TOLL", "Pace", "best_pace", "pace_loss"]
+__all__ = ["HASTE", "TOLL", "Pace", "best_pace", "least_noise", "pace_loss"]
 
 HASTE = 0.12  # accuracy lost with one step, over the steps
 TOLL = 2e-4  # accuracy that reading 1e9 numbers must gain: about three seconds of one core
@@ -113,7 +113,7 @@ def _paces(
 ) -> Iterator[tuple[float, float, float, int]]:
     """What may be taken: what it loses at best, what its time counts for, rate and steps."""
     rates = sorted({max(rate, min(0.25, _LEAST_BATCH / records)) for rate in _RATES})
-    hunger, signal = HUNGER * scarcity(records, epsilon), 1 / _least_noise(epsilon)
+    hunger, signal = HUNGER * scarcity(records, epsilon), 1 / least_noise(epsilon)
     for rate in rates:
         for steps in _STEPS:
             read = features * records * rate * steps
@@ -136,12 +136,23 @@ def _more_noise(rate: float, steps: int, epsilon: float) -> float:
         noise = calibrate_noise(lambda level: DpSgd(rate, level, steps), epsilon, _DELTA, tolerance=_CLOSE)
     except BudgetExceeded:
         return 0.0  # no noise is enough: planning says so
-    return max(0.0, math.log(noise / rate / math.sqrt(steps) / _least_noise(epsilon)))
+    return max(0.0, math.log(noise / rate / math.sqrt(steps) / least_noise(epsilon)))
 
 
 @cache
-def _least_noise(epsilon: float) -> float:
-    """The noise of boundless steps; as much as there may be where none is enough."""
+def least_noise(epsilon: float) -> float:
+    """The noise multiplier of boundless steps, a single Gaussian's; as much as there may be where none is enough.
+
+    Args:
+        epsilon: the total.
+
+    Returns:
+        The noise multiplier.
+
+    Example:
+        >>> round(least_noise(1.0), 2)
+        3.73
+    """
     try:
         return calibrate_noise(Gaussian, epsilon, _DELTA, tolerance=_CLOSE)
     except BudgetExceeded:

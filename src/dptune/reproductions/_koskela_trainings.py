@@ -30,6 +30,7 @@ __all__ = ["RATES", "SHARE", "SIZES", "Training", "Trainings", "trained"]
 RATES = {"mnist": 0.0213, "fashion-mnist": 0.0213, "cifar-10": 0.0256, "imdb": 0.0256}  # Table 1
 SHARE = 0.1  # of the records, for tuning
 SIZES = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar-10": 50_000, "imdb": 25_000}
+WORDS = 2048  # buckets of reviews
 CLASSES = {"mnist": 10, "fashion-mnist": 10, "cifar-10": 10, "imdb": 2}
 _CLIP = {"mnist": 1.0, "fashion-mnist": 3.0, "cifar-10": 3.0, "imdb": 1.0}  # Table 2
 
@@ -97,8 +98,9 @@ def _order(name: str, records: int) -> tuple[Indices, Array]:
 def _loaded(name: str, records: int) -> Split:
     """So many records for training, and at most 10,000 for testing."""
     from dptune.training import Split, load  # noqa: PLC0415 - slow imports
+    from dptune.training.benchmark_data import imdb  # noqa: PLC0415 - the same
 
-    split = load(name)
+    split = imdb(WORDS) if name == "imdb" else load(name)
     places = np.sort(_order(name, records)[0])
     test = split.test.take(np.arange(0, len(split.test), max(1, len(split.test) // 10_000)))
     change: Callable[[Floats], Floats] | None = _grey_gradients if name == "cifar-10" else None
@@ -114,7 +116,7 @@ def _model(name: str) -> Mlp | Cnn:
         return Cnn((1, 28, 28), 10, dp_hypo_cnn().layers, dense=(32,), activation="tanh")
     if name == "fashion-mnist":
         return Mlp(784, 10, (120, 120))
-    return softmax({"cifar-10": 576, "imdb": 2048}[name], CLASSES[name])
+    return softmax({"cifar-10": 576, "imdb": WORDS}[name], CLASSES[name])
 
 
 def trained(cell: Training) -> tuple[float, float]:

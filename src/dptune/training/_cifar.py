@@ -39,7 +39,10 @@ def read_pickle(path: Path) -> Images:
         x, y = content[b"data"], content[b"labels"]
         images = np.asarray(x if isinstance(x, np.ndarray) else x.made, dtype=np.uint8).reshape(-1, PIXELS)
         labels = np.array(y, dtype=np.int64)
-    except (pickle.UnpicklingError, KeyError, AttributeError, TypeError, IndexError, EOFError, ValueError):
+    except (
+        pickle.UnpicklingError, KeyError, AttributeError, TypeError, IndexError, EOFError, ValueError, OverflowError,
+        MemoryError,
+    ):  # fmt: skip
         raise InvalidInput(f"{path} is not a batch of CIFAR-10's python version. Put the original there.") from None
     if labels.shape != (len(images),):
         raise InvalidInput(f"{path} has not one label for each image. Put the original there.")

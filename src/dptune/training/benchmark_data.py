@@ -159,8 +159,11 @@ def adult() -> Split:
     return Split(*(Dataset(x, y, 2, "adult", public, _UNIT) for (x, y), public in zip(parts, _PUBLIC, strict=True)))
 
 
-def imdb(buckets: int = 2048) -> Split:
-    """IMDB: 25,000 and 25,000 film reviews as hashed bags of words of unit length."""
+def imdb(buckets: int = 8192) -> Split:
+    """IMDB: 25,000 and 25,000 film reviews as hashed bags of words of unit length.
+
+    How many buckets is a public constant, chosen by ``benchmarks/choose_constants.py``.
+    """
     from dptune.training import _text  # noqa: PLC0415 - one loader needs it
 
     parts = [_text.reviews(_open("imdb", f"imdb_{part}.tsv.bz2"), buckets) for part in ("train", "test")]

@@ -100,9 +100,15 @@ class Settings:
         _validate.real("batch_size", self.batch_size, 0.0, low_open=True)
         _validate.flag("secure", self.secure)
         if not callable(getattr(self.optimizer, "start", None)):
-            raise InvalidInput(f"'optimizer' must be one such as Adam(); got {_validate.shown(self.optimizer)}.")
+            raise InvalidInput(
+                f"'optimizer' must be one such as Adam(), and a job says it in [model]; got "
+                f"{_validate.shown(self.optimizer)}."
+            )
         if not callable(getattr(self.schedule, "factor", None)):
-            raise InvalidInput(f"'schedule' must be one such as Constant(); got {_validate.shown(self.schedule)}.")
+            raise InvalidInput(
+                f"'schedule' must be one such as Constant(), and a job says it in [model]; got "
+                f"{_validate.shown(self.schedule)}."
+            )
         if isinstance(self.clipping, Quantile) and isinstance(self.optimizer, KnowsNoise):
             raise InvalidInput(
                 f"{type(self.optimizer).__name__} must know the size of the noise, which quantile clipping changes at "

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ class PublicEncoder:
         _validate.integer("batch", self.batch, 1)
         if self.shape is not None:
             object.__setattr__(self, "shape", tuple(_validate.integer("shape", one, 1) for one in self.shape))
-            if self.shape == (self.width,):
+            if math.prod(self.shape) == self.width:
                 raise InvalidInput(
                     f"The encoder {self.name} turns {self.width} numbers into {self.width}: nobody could tell whether "
                     "rows were encoded already. Add one output."
@@ -243,8 +244,11 @@ def named_encoder(name: str) -> PublicEncoder:
     module, _, attribute = name.partition(":")
     try:
         found = None if module == "__main__" else getattr(importlib.import_module(module), attribute)
-    except (Exception, SystemExit) as error:
-        raise InvalidInput(f"The encoder {name!r:.200} cannot be imported ({type(error).__name__}).") from None
+    except (Exception, SystemExit) as error:  # its text may quote records
+        raise InvalidInput(
+            f"The encoder {name!r:.200} cannot be imported ({type(error).__name__}); "
+            f"python -c 'import {module:.100}' shows why."
+        ) from None
     if not isinstance(found, PublicEncoder) or found.name != name:
         raise InvalidInput(
             f"{name!r:.200} is not a PublicEncoder of this name, so nobody could predict with the released model. "

@@ -14,6 +14,7 @@ import functools
 import math
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from dptune import _memory
 from dptune._typing import Floats
@@ -95,7 +96,8 @@ def levelling(features: Floats, level: float = _LEVEL) -> Lens:
 @functools.lru_cache(maxsize=8)
 def _lens(side: int, colours: int) -> Lens:
     """Levels scattering by synthetic images: a function of public sizes alone."""
-    return levelling(rooted_scattering(leaves(_IMAGES, side, colours), side, colours))
+    with threadpool_limits(1):  # the same bits, however many threads a process has: a run may be resumed elsewhere
+        return levelling(rooted_scattering(leaves(_IMAGES, side, colours), side, colours))
 
 
 def levelled_scattering(x: Floats, side: int, colours: int = 1) -> Floats:

@@ -28,13 +28,16 @@ from dptune.training.lens import Lens
 from dptune.training.noise import SecureNoise
 from dptune.units import UnitDataset
 
-__all__ = ["MOST_FEATURES", "MOST_RECORDS", "Whitening", "check_whitened", "second_moments", "through"]
+__all__ = ["MOST_FEATURES", "MOST_RECORDS", "MOST_SPREAD", "Whitening", "check_whitened", "second_moments", "through"]
 
 MOST_FEATURES = 2048
 """Products of all pairs of features are summed: with more of them that would take longer than the training."""
 
 MOST_RECORDS = 2**24
 """Of so many, and of eight times as many, sums are as exact as the proof needs."""
+
+MOST_SPREAD = 0.5
+"""How far rounding to the lattice of the noise may move the sums, in what one record may: more noise is refused."""
 
 _GRID = 2.0**14  # steps along a feature of length one; products of two are at most 2^28
 _FARTHEST = 64.0  # radii; squares of 2048 features of that size are whole numbers that add up exactly
@@ -66,7 +69,7 @@ class Whitening:
         True
     """
 
-    share: float = 0.04
+    share: float = 0.16
     radius: float = 1.0
 
     def __post_init__(self) -> None:
@@ -82,8 +85,26 @@ class Whitening:
         Returns:
             The deviation.
         """
-        signal = settings.sampling_rate * math.sqrt(settings.steps) / settings.noise_multiplier
+        return self._noise(settings.sampling_rate * math.sqrt(settings.steps) / settings.noise_multiplier)
+
+    def _noise(self, signal: float) -> float:
         return math.sqrt((1.0 - self.share) / self.share) / signal
+
+    def spread(self, features: int, signal: float) -> float:
+        """How far rounding to the noise's lattice may move the sums: public, known before any record is read.
+
+        Args:
+            features: How many a record has.
+            signal: Of a run: sampling rate times the root of its steps over its noise multiplier.
+
+        Returns:
+            A share of what one record may move them by; above ``MOST_SPREAD`` a training is refused.
+
+        Example:
+            >>> Whitening().spread(976, 0.2) < MOST_SPREAD < Whitening().spread(976, 1e-3)
+            True
+        """
+        return _spread(features, self._noise(signal))
 
     def cost(self, settings: Settings) -> Cost:
         """The cost of a run: its training, and one Gaussian for the moments.
@@ -127,13 +148,16 @@ class Whitening:
         if settings.noise_multiplier == 0.0:  # a rehearsal of one's own: no finite cost
             return _lens(second_moments(rows, self.radius, 1.0) / records, 0.0)
         noise = self.noise_multiplier(settings)
-        pairs = features * (features + 1) // 2
-        length = 1.0 - noise * math.sqrt(pairs) * _LATTICE  # rounding the sums to the noise's lattice moves them too
-        if length < 0.5:
+        length = 1.0 - _spread(features, noise)  # rounding the sums to the noise's lattice moves them, too
+        if length < 1.0 - MOST_SPREAD:
             raise InvalidInput("The noise on the second moments is too large for its lattice. Leave 'whitening' out.")
         moments = second_moments(rows, self.radius, length)
         _add_noise(moments, noise, key.child("whitening"))
         return _lens(moments / records, math.sqrt(2.0 * features) * noise / records)
+
+
+def _spread(features: int, noise: float) -> float:
+    return noise * math.sqrt(features * (features + 1) // 2) * _LATTICE
 
 
 def check_whitened(features: int, records: float) -> None:
