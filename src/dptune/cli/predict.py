@@ -36,12 +36,17 @@ def predict(
     factory: Annotated[
         str | None, typer.Option(help="module:function that makes the torch module, where the release names one.")
     ] = None,
+    features: Annotated[
+        str | None, typer.Option(help="module:name of the public encoder that the release names: this runs its code.")
+    ] = None,
     pickle: Annotated[bool, typer.Option("--pickle", help="Open a pickle: this runs code of whoever made it.")] = False,
 ) -> None:
     """Predict with a released model: a class for every record and the probability of each, or a number."""
     found = load_release(release)
     if found.outcome == "no model":
         raise InvalidInput(f"The release in {release} has no model, so nothing can be predicted with it.")
+    if features is not None:
+        Job({}, str(Path.cwd())).attribute(features, "encoder")  # importing it makes it known by its name
     make = None if factory is None else Job({}, str(Path.cwd())).attribute(factory, "factory")
     model = found.open_model(pickle=pickle, factory=make)
     if not isinstance(model, Predicts):

@@ -45,16 +45,18 @@ def hashed_words(text: str, buckets: int) -> Floats:
 def reviews(path: Path, buckets: int) -> tuple[Floats, Indices]:
     """Features and labels (1 for a positive review) of one of the two IMDB files."""
     _validate.integer("buckets", buckets, 2)
-    features: list[Floats] = []
-    labels = []
+    texts, labels = [], []
     with bz2.open(path, "rt", encoding="utf-8", errors="replace", newline="\n") as stream:
         for line in stream:
             fields = line.rstrip("\n").split("\t", 3)
             if len(fields) != 4:
                 continue
-            features.append(hashed_words(fields[3], buckets))
+            texts.append(fields[3])
             labels.append(_label(fields[0]))
-    return np.array(features, np.float32).reshape(-1, buckets), np.array(labels, dtype=np.int64)
+    features = np.empty((len(texts), buckets), np.float32)  # at once: rows are wide, and a copy would be another 800 MB
+    for place, text in enumerate(texts):
+        features[place] = hashed_words(text, buckets)
+    return features, np.array(labels, dtype=np.int64)
 
 
 def _label(text: str) -> int:

@@ -219,7 +219,8 @@ def encoder_of(key: str) -> PublicEncoder:
     if found is None:
         raise InvalidInput(
             f"The model takes what the public encoder {name} makes of records. Import it first ('import "
-            f"{name.partition(':')[0]}'): what a file names is not imported for you, since that runs code."
+            f"{name.partition(':')[0]}'; 'dptune predict' takes --features {name}): what a file names is not imported "
+            "for you, since that runs code."
         )
     if found.sha256 != sha256:
         raise InvalidInput(
