@@ -219,3 +219,18 @@ def test_the_yardstick_runs(tmp_path: Path) -> None:
     assert row["accuracy"] > 0.8
     (standing,) = standings([row])
     assert not standing.guaranteed
+
+
+def test_a_table_is_shown_without_running(
+    runs: list[races.Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(races, "setting", None)  # no data is read either
+    (tmp_path / "board").mkdir()
+    figures = {"accuracy": 0.8, "seconds": 2.0, "processor_seconds": 1.5, "settings_saw_data": True}
+    rows = [{**dataclasses.asdict(cell), **figures} for cell in list(SMALL.cells())[:3]]
+    (tmp_path / "board" / "cells.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "board" / "protocol.json").write_text(json.dumps(dataclasses.asdict(Protocol())))
+    words = ["leaderboard", "--data", "digits,adult", "--methods", "default,guess", "--repetitions", "2"]
+    assert main([*words, "--out", str(tmp_path / "board"), "--show"]) == 0
+    assert not runs
+    assert "3 of 16 runs are finished" in capsys.readouterr().out

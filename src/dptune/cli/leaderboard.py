@@ -39,6 +39,7 @@ def leaderboard(
     out: Annotated[Path, typer.Option(help="The folder that keeps what is finished.")] = Path("leaderboard"),
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Small data sets, two repetitions, ten minutes.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Run nothing: the table of what is finished.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for machines.")] = False,
 ) -> None:
     """Compare tuning methods and rivals at the same total epsilon; goes on where it was stopped."""
@@ -55,7 +56,7 @@ def leaderboard(
         Protocol(validation, delta),
     )
     usual = _QUICK_MINUTES if quick else _MINUTES
-    limit = usual if minutes is None else real("minutes", minutes, 0.0, low_open=True)
+    limit = 0.0 if show else usual if minutes is None else real("minutes", minutes, 0.0, low_open=True)
     rows = race(todo, out, workers=workers, seconds=60.0 * limit, tell=tell)
     found = standings(rows)
     asked = len(list(todo.cells()))
