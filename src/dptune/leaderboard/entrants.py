@@ -178,7 +178,7 @@ _ALL = (
     Entrant("linear-scaling", "learning rate tuned at two small budgets and extrapolated (Panda et al.)", _linear),
     Entrant("automatic", "automatic clipping, learning rate tuned by the planner", _automatic),
     Entrant("automatic-fixed", "automatic clipping with the default learning rate, untuned", _automatic_fixed),
-    Entrant("quantile", "clip norm that follows the median, learning rate tuned by the planner", _quantile),
+    Entrant("quantile", "clip norm that follows a quantile (.75), learning rate tuned by the planner", _quantile),
     Entrant("adambc", "DP-AdamBC, learning rate tuned by the planner", _adambc),
     Entrant("free", "learning rate from noised losses at every step, paid for; nothing to tune", _free),
     Entrant("unpaid", f"best of {_UNPAID} configurations, only one run of them paid for: NOT private", _unpaid, False),
