@@ -163,6 +163,7 @@ name = "digits"
 kind = "public"
 validation = "test"
 [model]
+kind = "softmax"
 batch_size = 64
 steps = 2
 [space]

@@ -64,7 +64,7 @@ class Whitening:
         ... )
         >>> whitening = Whitening()
         >>> round(whitening.noise_multiplier(settings), 1)
-        18.4
+        8.6
         >>> whitening.cost(settings).epsilon(1e-5) > DpSgd(0.1, 7.5, 400).epsilon(1e-5)
         True
     """
