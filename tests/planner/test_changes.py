@@ -134,3 +134,14 @@ def test_features_are_not_for_tables() -> None:
     """Records would be changed and the model would not know: it would take no row."""
     with pytest.raises(InvalidInput, match="leave 'scattering' out for a table"):
         features_of({"data": {"schema": "icu.toml", "features": "scattering"}})
+
+
+@pytest.mark.parametrize("said", [{"steps": 0}, {"clip_norm": 0.0}, {"learning_rate": -1.0}, {"batch_size": 0.0}])
+def test_what_is_out_of_range_is_refused_in_one_line(said: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(said))):
+        Changes(**said)
+
+
+def test_a_learning_rate_of_adams_own_is_the_middle_of_what_is_tried() -> None:
+    rates = _rates("image", optimizer=Adam(), learning_rate=0.003)
+    assert rates.middle == pytest.approx(0.003)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from dptune import _validate
 from dptune.data import Dataset
 from dptune.planner.defaults import default_space
 from dptune.planner.kinds import Kind
@@ -34,6 +35,9 @@ class Changes:
         clip_norm: the clip norm; with a smaller one the learning rate is larger.
         learning_rate: the learning rate, and the middle of those that are tried.
 
+    Raises:
+        InvalidInput: a figure is out of range.
+
     Example:
         >>> from dptune.planner.kinds import kind_named
         >>> image, half = kind_named("image"), Changes(steps=400, clipping="automatic")
@@ -50,6 +54,13 @@ class Changes:
     steps: int | None = None
     clip_norm: float | None = None
     learning_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps is not None:
+            _validate.integer("steps", self.steps, 1)
+        for name in ("batch_size", "clip_norm", "learning_rate"):
+            if getattr(self, name) is not None:
+                _validate.real(name, getattr(self, name), 0.0, low_open=True)
 
     def of(self, kind: Kind) -> Changed:
         """The defaults of this kind with these changes.
@@ -137,11 +148,11 @@ class Changed:
         usual = self.kind.trainer(features, 2, records, epsilon=epsilon).settings
         made = self.trainer(features, 2, records, epsilon=epsilon).settings
         adaptive = [isinstance(one.optimizer, Adam | AdamBC) for one in (usual, made)]
-        if adaptive == [False, True]:
-            return default_space(made.steps)
-        ((name, rates),) = self.kind.space(features, records, epsilon=epsilon).dimensions
+        other = default_space(made.steps) if adaptive == [False, True] else None
+        middle = usual.learning_rate if other is None else float(other.default["learning_rate"])
+        ((name, rates),) = (other or self.kind.space(features, records, epsilon=epsilon)).dimensions
         assert isinstance(rates, Float)
-        return Space(**{name: rates.times(made.learning_rate / usual.learning_rate)})
+        return Space(**{name: rates.times(made.learning_rate / middle)})
 
 
 def _reach(optimizer: Optimizer) -> float:
