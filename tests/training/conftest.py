@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from dptune.training import fused_engine
+from dptune.training import fused_engine, softmax_engine
 from dptune.training._compiled import kernel
 
 SETS = ["base", "v3", "v4"]
@@ -28,6 +28,7 @@ def _using(name: str) -> Iterator[None]:
 
 def _use(name: str) -> None:
     fused_engine._same_in_every_place.cache_clear()
+    softmax_engine._steady.cache_clear()
     kernel.instructions(name)
 
 

@@ -154,7 +154,8 @@ def test_engines_are_chosen_by_the_rule() -> None:
     assert type(engine_for(dp_hypo_cnn(), rule=Flat())) is FusedEngine
     alone = engine_for(image_net(), rule=Automatic(0.0))  # each record by itself
     assert (type(alone), alone.dtype) == (NetworkEngine, np.float64)
-    assert engine_for(Mlp(3, 2), rule=Automatic()).dtype is np.float64
+    assert engine_for(Mlp(3, 2), rule=Automatic(0.0)).dtype is np.float64
+    assert engine_for(Mlp(3, 2, (4,)), rule=Automatic()).dtype is np.float64
     assert engine_for(Mlp(3, 2, (4,)), engine="torch", rule=PerLayer()).dtype is np.float64
 
 

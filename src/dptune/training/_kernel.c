@@ -135,6 +135,32 @@ static size_t plan(Mlp *m, int packed, float *next) {
     return size + (size_t)widest;
 }
 
+/* Room for one softmax regression over wide records: weights and gradients with a row for each class, what a block of
+ * records needs, and the rule of clipping, which is that of _kernel_net.h. */
+enum { SOME_ROWS = 16, PANEL = 512 };
+typedef struct {
+    long columns, classes, wide; /* `wide`: one more, for the biases, padded to whole vectors */
+    long whole;                  /* those columns that fill whole vectors */
+    double top, stability, floor;
+    float *w, *g, *none, *lanes, *own, *z, *d, *tail, *bias; /* `none`: a row of zeros */
+    double squares[SOME_ROWS];
+} Wide;
+
+/* Lay out the room from `next` on (or nowhere, if that is null); returns how many floats it takes. */
+static size_t wide_plan(Wide *m, float *next) {
+    m->wide = (m->columns + 1 + 15) / 16 * 16;
+    const size_t wide = (size_t)m->wide, classes = (size_t)m->classes;
+    float **part[9] = {&m->w, &m->g, &m->none, &m->lanes, &m->own, &m->z, &m->d, &m->tail, &m->bias};
+    const size_t floats[9] = {classes * wide,  classes * wide,  wide,           SOME_ROWS * 16 * 16, SOME_ROWS * 16,
+                              SOME_ROWS * 16, SOME_ROWS * 16, SOME_ROWS * 16, 16};
+    size_t size = 0;
+    for (int k = 0; k < 9; k++) {
+        if (next) *part[k] = next + size;
+        size += floats[k];
+    }
+    return size;
+}
+
 #include "_kernel_net.h"
 
 /* The same source for every instruction set; the best one is chosen when the module is loaded. LANES floats fill a
@@ -178,6 +204,7 @@ typedef struct {
     void (*cnn_forward)(const float *, const float *, int64_t, float *, Work *);
     void (*mlp_sum)(const float *, const float *, const Packed *, const int64_t *, const int64_t *, int64_t, float,
                     float *, Mlp *);
+    void (*softmax_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float *, double *, Wide *);
     void (*mlp_forward)(const float *, int64_t, const int64_t *, int, int, const float *, long, float *, float *);
     void (*fill_normals)(const uint64_t *, uint64_t, float *, int64_t);
     void (*add_normals)(const uint64_t *, uint64_t, float, float, float *, int64_t);
@@ -190,8 +217,8 @@ typedef struct {
 } Kernels;
 
 #define KERNELS(s)                                                                                      \
-    {#s, cnn_sum_##s, cnn_forward_##s, mlp_sum_##s, mlp_forward_##s, fill_normals_##s, add_normals_##s, descend_##s, \
-     fill_words_##s, net_sum_##s, net_forward_##s, add_secure_##s}
+    {#s, cnn_sum_##s, cnn_forward_##s, mlp_sum_##s, softmax_sum_##s, mlp_forward_##s, fill_normals_##s, \
+     add_normals_##s, descend_##s, fill_words_##s, net_sum_##s, net_forward_##s, add_secure_##s}
 /* From the plainest to the fastest; those up to `known` run on this machine. */
 static const Kernels kernels[] = {
     KERNELS(base),
@@ -426,6 +453,46 @@ done:
     return result;
 }
 
+static PyObject *py_softmax_room(PyObject *self, PyObject *args) {
+    Wide m = {0};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "ll", &m.columns, &m.classes)) return NULL;
+    if (m.columns < 1 || m.columns > 65535 || m.classes < 1 || m.classes > 16) {
+        PyErr_SetString(PyExc_ValueError, "between 1 and 65535 features, and at most sixteen classes");
+        return NULL;
+    }
+    return PyLong_FromSize_t((wide_plan(&m, NULL) + 16) * sizeof(float));
+}
+
+static PyObject *py_softmax_sum(PyObject *self, PyObject *args) {
+    Py_buffer p = {0}, x = {0}, y = {0}, index = {0}, room = {0}, sum = {0}, norms = {0};
+    PyObject *result = NULL;
+    Wide m = {0};
+    (void)self;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*ll(ddd)w*w*w*", &p, &x, &y, &index, &m.columns, &m.classes, &m.top, &m.stability,
+                          &m.floor, &room, &sum, &norms))
+        return NULL;
+    if (m.columns < 1 || m.columns > 65535 || m.classes < 1 || m.classes > 16 || !(m.top >= 0 && m.top < INFINITY) ||
+        !(m.stability >= 0) || !(m.floor > 0)) {
+        PyErr_SetString(PyExc_ValueError, "not a softmax regression, or not a rule of clipping");
+        goto done;
+    }
+    const Py_ssize_t floats = (m.columns + 1) * m.classes;
+    if (!expect(&p, floats * 4, "parameters") || !expect(&sum, floats * 4, "sum") ||
+        !expect(&x, y.len / 8 * m.columns * 4, "x") || !expect(&norms, index.len, "norms") ||
+        !expect(&room, (Py_ssize_t)((wide_plan(&m, NULL) + 16) * sizeof(float)), "room") || !in_range(&index, &y, m.classes))
+        goto done;
+    wide_plan(&m, (float *)(((uintptr_t)room.buf + 63) / 64 * 64));
+    Py_BEGIN_ALLOW_THREADS
+    use.softmax_sum(p.buf, x.buf, y.buf, index.buf, index.len / 8, sum.buf, norms.buf, &m);
+    Py_END_ALLOW_THREADS
+    result = Py_NewRef(Py_None);
+done:
+    PyBuffer_Release(&p), PyBuffer_Release(&x), PyBuffer_Release(&y), PyBuffer_Release(&index);
+    PyBuffer_Release(&room), PyBuffer_Release(&sum), PyBuffer_Release(&norms);
+    return result;
+}
+
 /* Weights and biases of every layer padded to whole vectors, where `room` is given; returns how many floats they need
  * with two rows of the widest layer, or zero if a width is out of range. */
 static size_t pad(const float *p, const int64_t *width, int layers, long *widest, float *room) {
@@ -567,6 +634,10 @@ static PyMethodDef methods[] = {
     {"cnn_forward", py_cnn_forward, METH_VARARGS, "cnn_forward(parameters, x, out): logits"},
     {"mlp_sum", py_mlp_sum, METH_VARARGS,
      "mlp_sum(parameters, x, packed, y, index, widths, tanh, clip, room, out): sum of clipped gradients"},
+    {"softmax_room", py_softmax_room, METH_VARARGS, "softmax_room(features, classes): bytes of room that softmax_sum needs"},
+    {"softmax_sum", py_softmax_sum, METH_VARARGS,
+     "softmax_sum(parameters, x, y, index, features, classes, (top, stability, floor), room, out, norms): sum of clipped "
+     "gradients"},
     {"mlp_forward", py_mlp_forward, METH_VARARGS,
      "mlp_forward(parameters, x, widths, relu, inner, outer, shift, out): outputs, each row by itself"},
     {"mlp_room", py_mlp_room, METH_VARARGS, "mlp_room(widths, packed): bytes of room that mlp_sum needs"},

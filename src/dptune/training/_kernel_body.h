@@ -81,6 +81,23 @@
 #define copy_out NAME(copy_out)
 #define finite_all NAME(finite_all)
 #define mlp_sum NAME(mlp_sum)
+#define rows_forward NAME(rows_forward)
+#define rows_back NAME(rows_back)
+#define rows_forward_1 NAME(rows_forward_1)
+#define rows_forward_2 NAME(rows_forward_2)
+#define rows_forward_3 NAME(rows_forward_3)
+#define rows_forward_4 NAME(rows_forward_4)
+#define rows_forward_5 NAME(rows_forward_5)
+#define rows_back_1 NAME(rows_back_1)
+#define rows_back_2 NAME(rows_back_2)
+#define rows_back_3 NAME(rows_back_3)
+#define rows_back_4 NAME(rows_back_4)
+#define rows_back_5 NAME(rows_back_5)
+#define rows_at NAME(rows_at)
+#define rows_outputs NAME(rows_outputs)
+#define rows_gradients NAME(rows_gradients)
+#define rows_clip NAME(rows_clip)
+#define softmax_sum NAME(softmax_sum)
 #define dense_row NAME(dense_row)
 #define mlp_forward NAME(mlp_forward)
 #define uints NAME(uints)
@@ -177,6 +194,8 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 
 #include "_kernel_mlp.h"
 
+#include "_kernel_softmax.h"
+
 #include "_kernel_forward.h"
 
 #include "_kernel_cnn.h"
@@ -271,6 +290,23 @@ INLINE void add_rounded(double *to, const float *from, float f, int n) {
 #undef copy_out
 #undef finite_all
 #undef mlp_sum
+#undef rows_forward
+#undef rows_back
+#undef rows_forward_1
+#undef rows_forward_2
+#undef rows_forward_3
+#undef rows_forward_4
+#undef rows_forward_5
+#undef rows_back_1
+#undef rows_back_2
+#undef rows_back_3
+#undef rows_back_4
+#undef rows_back_5
+#undef rows_at
+#undef rows_outputs
+#undef rows_gradients
+#undef rows_clip
+#undef softmax_sum
 #undef dense_row
 #undef mlp_forward
 #undef uints

@@ -1,4 +1,5 @@
-"""Which engine trains which model: numpy for MLPs, compiled passes for CNNs and modules that they know, or torch.
+"""Which engine trains which model: numpy for MLPs, compiled passes for wide regressions, CNNs and modules that they
+know, or torch.
 
 Torch is imported only when a model needs it. All engines compute the same sums; they differ in speed alone. Which one
 computes is public: it follows from the model and the install, never from a record.
@@ -22,6 +23,7 @@ from dptune.training.fused_engine import FusedEngine, supports
 from dptune.training.models import Cnn, Mlp, Regression, dp_hypo_cnn
 from dptune.training.network_engine import FusedModuleEngine, NetworkEngine
 from dptune.training.numpy_engine import NumpyEngine
+from dptune.training.softmax_engine import SoftmaxEngine, suits
 
 __all__ = ["engine_for"]
 
@@ -60,9 +62,10 @@ def engine_for(
         model: A description (``Mlp``, ``Cnn``), or a ``torch.nn.Module``.
         double: Whether to compute in double precision, as secure noise and units of several rows need it.
         engine: "auto", or the engine by name: "numpy", "torch", "fused", "network". The last one trains modules that
-            are an ``nn.Sequential`` of layers it knows (docs/engine.md); "auto" takes it wherever it can.
-        threads: How many threads share a batch, in the "network" engine; others use one.
-        rule: The clipping rule of the run; None: flat. Only the "network" engine follows other rules by itself
+            are an ``nn.Sequential`` of layers it knows (docs/engine.md); "auto" takes it wherever it can, and one
+            compiled pass for softmax regressions over wide records.
+        threads: How many threads share a batch, in the "network" engine and that pass; others use one.
+        rule: The clipping rule of the run; None: flat. Only these two follow other rules by themselves
             (:mod:`~dptune.training.ruled_sums`); others then compute in double precision.
         numbers: Whether the targets of the records are numbers; modules in torch then compute in double precision.
 
@@ -94,7 +97,8 @@ def engine_for(
 
 def _automatic(model: Any, need: _Need) -> Engine:
     if isinstance(model, Mlp):
-        return _numpy(model, need)
+        fast = suits(model, need.rule) and not need.double
+        return SoftmaxEngine(model, threads=need.threads) if fast else _numpy(model, need)
     if supports(model) and (need.flat or kernel is None):
         return FusedEngine(model, double=need.precise)
     if kernel is None:

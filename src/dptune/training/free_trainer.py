@@ -10,6 +10,7 @@ from it in one place. A parabola through the losses says how far to step (after 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ from dptune.training.encoders import is_encoder
 from dptune.training.engines import engine_for
 from dptune.training.models import Mlp
 from dptune.training.noise import FastNoise
-from dptune.training.ruled_sums import RuledSums
+from dptune.training.ruled_sums import RuledSums, follows_itself
 from dptune.training.sampling import PoissonSampler
 from dptune.training.trained_regression import trained as as_model
 
@@ -130,7 +131,11 @@ class FreeTrainer:
 
     def _descend(self, settings: Settings, data: Dataset, key: Randomness) -> Array:
         """All steps: gradient, losses, parabola."""
-        engine = RuledSums(engine_for(self.base.model, double=True, engine="numpy"), Automatic())
+        assert isinstance(self.base.model, Mlp)
+        own = engine_for(self.base.model, rule=Automatic())
+        if not follows_itself(own, Automatic()):
+            own = engine_for(self.base.model, double=True, engine="numpy")
+        engine, losses_of = RuledSums(own, Automatic()), _Losses(data)
         engine.bind(data)
         sampler = PoissonSampler(key, len(data), settings.sampling_rate, settings.steps)
         noises = FastNoise(key.child("gradient"), engine.dimension), FastNoise(key.child("losses"), len(_POINTS))
@@ -142,21 +147,31 @@ class FreeTrainer:
                 batch = sampler.batch(step)
                 engine.clipped_sums(flat[None], [batch], np.ones(1), out)
                 noises[0].add(out[0], scales[0], step, unit)
-                losses = np.array([_loss(flat - c * pace.rate * out[0], data, batch, most) for c in _POINTS])
+                losses = losses_of([flat - c * pace.rate * out[0] for c in _POINTS], batch, most)
                 noises[1].add(losses, scales[1] * most, step, unit)
                 flat = flat - pace.rate * out[0]
                 pace.learn(losses)
         return np.asarray(flat)
 
 
-def _loss(flat: Array, data: Dataset, batch: Indices, most: float) -> float:
-    """The sum of the batch's losses, each brought to [0, most]: one record moves it by at most ``most``."""
-    weights = flat.reshape(data.features + 1, data.classes)
-    scores = np.asarray(data.x[batch], np.float64) @ weights[:-1] + weights[-1]
-    scores -= scores.max(axis=1, keepdims=True)
-    own = scores[np.arange(len(batch)), data.y[batch]]
-    each = np.log(np.exp(scores).sum(axis=1)) - own
-    return math.fsum(np.clip(np.where(np.isnan(each), most, each), 0.0, most))
+class _Losses:
+    """The losses of records under several parameters at once: a row is read once, and each by itself."""
+
+    def __init__(self, data: Dataset) -> None:
+        self._data = data
+        self._side_by_side = engine_for(Mlp(data.features, len(_POINTS) * data.classes))
+
+    def __call__(self, flats: Sequence[Array], batch: Indices, most: float) -> Array:
+        """The sums of the batch's losses, each brought to [0, most]: one record moves each by at most ``most``."""
+        classes, totals = self._data.classes, []
+        weights = np.concatenate([flat.reshape(-1, classes) for flat in flats], axis=1)
+        labels = self._data.y[batch]
+        outputs = self._side_by_side.logits(weights.ravel(), self._data.x[batch])
+        for scores in np.split(np.asarray(outputs, np.float64), len(flats), axis=1):
+            below = scores - scores.max(axis=1, keepdims=True)
+            each = np.log(np.exp(below).sum(axis=1)) - below[np.arange(len(batch)), labels]
+            totals.append(math.fsum(np.clip(np.where(np.isnan(each), most, each), 0.0, most)))
+        return np.array(totals)
 
 
 class _Pace:

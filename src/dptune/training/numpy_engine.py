@@ -41,7 +41,7 @@ from dptune.training._shares import VANISHED
 from dptune.training.benchmark_data import Dataset
 from dptune.training.models import Mlp, Regression
 
-__all__ = ["NumpyEngine"]
+__all__ = ["NumpyEngine", "refuse_other_records"]
 
 
 # How many candidates are computed at once in numpy: networks as many as stay in the caches.
@@ -105,15 +105,7 @@ class NumpyEngine:
     def bind(self, data: Dataset) -> None:
         """Take the records that later calls refer to by index."""
         data = data.flat
-        if data.features != self.model.features:
-            raise InvalidInput(
-                f"The model takes {self.model.features} features but the data has {data.features}. "
-                "Build the model with features=data.x.shape[1]."
-            )
-        if data.classes != self.model.classes:
-            raise InvalidInput(_other_targets(self.model, data))
-        if isinstance(self.model, Regression) and (ends := range_of(data)) != self.model.target_range:
-            raise InvalidInput(f"The model predicts in {self.model.target_range} but targets are declared in {ends}.")
+        refuse_other_records(self.model, data)
         if data is self._data:
             return
         self._data = data
@@ -340,6 +332,27 @@ class NumpyEngine:
             self._between = [(np.zeros(shape, self.dtype), np.zeros(shape, self.dtype)) for shape in shapes]
             self._zeros = np.zeros(most * max(widths), self.dtype)
         return [(values[:count], deltas[:count]) for values, deltas in self._between]
+
+
+def refuse_other_records(model: Mlp, data: Dataset) -> None:
+    """Refuse records that the model does not fit; looks at their shape and kind of targets alone.
+
+    Args:
+        model: The description of the model.
+        data: The records.
+
+    Raises:
+        InvalidInput: If features, classes or the declared range are others.
+    """
+    if data.features != model.features:
+        raise InvalidInput(
+            f"The model takes {model.features} features but the data has {data.features}. "
+            "Build the model with features=data.x.shape[1]."
+        )
+    if data.classes != model.classes:
+        raise InvalidInput(_other_targets(model, data))
+    if isinstance(model, Regression) and (ends := range_of(data)) != model.target_range:
+        raise InvalidInput(f"The model predicts in {model.target_range} but targets are declared in {ends}.")
 
 
 def _other_targets(model: Mlp, data: Dataset) -> str:
