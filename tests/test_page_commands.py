@@ -281,6 +281,7 @@ BENCHMARKS: dict[str, str] = {
     "large_data.py --source memmap": "--rows 20000 --features 5 --workers 1",
     "ledger.py": "--entries 50 --datasets 2 --costs 2 --rounds 1",
     "pages.py": "--charges 50 --datasets 2 --rounds 1",
+    "regressions.py": "--rounds 1 --shrink 50",
     "startup.py": "1",
     "steps.py": "--fit",
     "sweep.py": "--data adult --repeats 1",

@@ -47,6 +47,7 @@ from dptune.training._formula import Formula
 from dptune.training.network_engine import NetworkEngine
 from dptune.training import _network as described
 from dptune.training.numpy_engine import NumpyEngine
+from dptune.training.softmax_engine import SoftmaxEngine
 
 class Drawn:
     def __init__(self, layers, shape):
@@ -108,6 +109,9 @@ for instructions in kernel.instructions():
             for model in (softmax(width, 3), Mlp(width, 2, (5,), "tanh"), Mlp(width, 3, (49, 33), "relu")):
                 engine = NumpyEngine(model, compiled=True)
                 sums(engine, Dataset(x, chance.integers(0, model.classes, 9), model.classes))
+    for width, classes in ((1, 2), (5, 3), (16, 16), (33, 11), (1029, 4)):
+        x, y = chance.normal(size=(37, width)).astype(np.float32), chance.integers(0, classes, 37)
+        sums(SoftmaxEngine(softmax(width, classes)), Dataset(x, y, classes))
     images = Dataset(chance.random((5, 784)).astype(np.float32), chance.integers(0, 10, 5), 10)
     network = FusedEngine(dp_hypo_cnn())
     sums(network, images)

@@ -78,8 +78,9 @@ class DpSgdTrainer:
             and regressions by their absolute error.
         prepared: The name of the public features that the records were given before; a released built-in model carries
             it and takes rows as they were.
-        threads: How many threads share a batch where the "network" engine computes; the model does not depend on it.
-            None: one, and as many as there are workers for the final training of a sealed run.
+        threads: How many threads share a batch where the "network" engine computes, or the pass for wide regressions;
+            the model does not depend on it. None: one, and as many as there are workers for the final training of a
+            sealed run.
         whitening: Whether noised second moments of the records are taken first, to bring down directions in which all
             of them stand out; for softmax regressions and MLPs (docs/training.md). It is part of the cost.
 
