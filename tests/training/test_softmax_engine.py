@@ -88,6 +88,25 @@ def test_one_record_moves_a_sum_by_the_clip_norm(shape: tuple[int, int]) -> None
         check(lambda rule=rule: RuledSums(engine_for(Mlp(*shape), rule=rule), rule), records(*shape))  # type: ignore[misc]
 
 
+def test_one_record_more_does_not_shift_how_a_long_sum_is_rounded() -> None:
+    """Records in an order for which every part's sum would round the other way after one that is put before them."""
+    fine, parts, width = 2.0**-15, 117, 64
+    halves = np.full((parts, 512), 0.5 - 64 * fine)  # sums of 512 of these are exact in single precision
+    halves[:, -1] = 0.5 - fine * (300 + 2 * np.arange(parts))  # what a part gains from the one before it
+    total = np.float32(0)
+    for row in halves:  # every part ends just below half a step of the total
+        step = float(np.spacing(np.float32(total + row.sum())))
+        left = round((step / 2 - fine - (total + row.sum()) % step) / fine) if step > 4 * fine else 0
+        np.add.at(row, 1 + np.arange(abs(left)) % 500, np.sign(left) * fine)
+        total = np.float32(total + np.float32(row.sum()))
+    x = np.repeat(2 * np.append(halves.ravel(), 0.5).astype(np.float32)[:, None], width, 1)
+    data, clip = Dataset(x, np.zeros(len(x), int), 2), float(np.sqrt(0.5 * (1 + width)))
+    flat, rest = np.zeros((width + 1) * 2, np.float32), np.arange(len(x) - 1)
+    engine = SoftmaxEngine(Mlp(width, 2))
+    moved = summed(engine, data, flat, clip, np.insert(rest, 0, len(x) - 1)) - summed(engine, data, flat, clip, rest)
+    assert 0.9 < np.linalg.norm(moved) / clip <= 1.0 + 1e-3  # it was 1.27
+
+
 @pytest.mark.usefixtures("instruction_set")
 @pytest.mark.parametrize("wild", [np.nan, np.inf, -np.inf, 1e39, 3e38, 2e19])
 def test_a_record_whose_gradient_overflows_adds_nothing(wild: float) -> None:
@@ -138,7 +157,27 @@ def test_parameters_that_are_not_finite_give_empty_sums() -> None:
 @pytest.mark.usefixtures("instruction_set")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_share_has_the_same_bits_in_every_place(shape: tuple[int, int]) -> None:
-    assert softmax_engine._steady(*shape)
+    assert softmax_engine._steady(softmax_engine._like(shape[0]), shape[1])
+
+
+def test_the_check_of_a_build_sees_every_loop_of_a_wide_model() -> None:
+    assert [softmax_engine._like(width) for width in (5, 1024, 1025, 7776, 8192 + 15)] == [5, 1024, 1025, 1024, 1039]
+
+
+@pytest.mark.parametrize("place", [0, 15, 16, 32])
+def test_the_check_of_a_build_sees_one_place_that_rounds_otherwise(
+    place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = SoftmaxEngine._sums
+
+    def uneven(self: SoftmaxEngine, flat: Any, batch: Any, formula: Formula) -> Any:
+        total, norms = inner(self, flat, batch, formula)
+        if len(norms) > place and len(norms) > 1:
+            norms[place] = np.nextafter(norms[place], np.inf)
+        return total, norms
+
+    monkeypatch.setattr(SoftmaxEngine, "_sums", uneven)
+    assert not softmax_engine._steady.__wrapped__(40, 3)
 
 
 def test_a_build_that_rounds_by_place_takes_records_alone(monkeypatch: pytest.MonkeyPatch) -> None:

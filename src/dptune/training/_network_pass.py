@@ -92,10 +92,9 @@ class Pass:
             return add(places, room)
         parts = [places[first : first + _PART] for first in range(0, len(places), _PART)]
         several: Iterable[Any] = map(add, parts) if self._pool is None else self._pool.map(add, parts)
-        total: Any = None
-        lengths = []
+        total, lengths = np.zeros(len(self.program.order)), []  # doubles: one record more shifts where every part ends
         for part, norms in several:  # in this order, whichever was ready first
-            total = part if total is None else np.add(total, part, out=total)
+            total += part
             lengths.append(norms)
         return total, np.concatenate(lengths)
 
