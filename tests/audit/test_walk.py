@@ -37,6 +37,8 @@ from dptune.training import (
     torch_engine,
     unit_sums,
 )
+from dptune.training._compiled import kernel
+from dptune.training.softmax_engine import SoftmaxEngine
 
 FAST = {
     "sums": 20,
@@ -81,6 +83,21 @@ def test_a_deck_deals_everything_before_it_repeats() -> None:
     options = {str(i): i for i in range(20)}
     for _ in range(3):
         assert sorted(deck.deal("number", options) for _ in range(20)) == list(range(20))
+
+
+@pytest.mark.skipif(kernel is None, reason="the kernels are not compiled")
+@pytest.mark.parametrize("way", ["sums", "clipping rules"])
+def test_the_pass_over_wide_records_is_walked_over(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    widths: set[int] = set()
+    inner = SoftmaxEngine._sums
+
+    def counted(self: SoftmaxEngine, *given: Any) -> Any:
+        widths.add(self.model.features)
+        return inner(self, *given)
+
+    monkeypatch.setattr(SoftmaxEngine, "_sums", counted)
+    walk(300, seed=1, only=[way])
+    assert 1030 in widths
 
 
 def test_a_walk_follows_from_its_seed() -> None:

@@ -165,9 +165,7 @@ def test_the_check_of_a_build_sees_every_loop_of_a_wide_model() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 15, 16, 32])
-def test_the_check_of_a_build_sees_one_place_that_rounds_otherwise(
-    place: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_check_of_a_build_sees_one_place_that_rounds_otherwise(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = SoftmaxEngine._sums
 
     def uneven(self: SoftmaxEngine, flat: Any, batch: Any, formula: Formula) -> Any:

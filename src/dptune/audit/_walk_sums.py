@@ -32,6 +32,7 @@ from dptune.audit.supported import (
 from dptune.audit.walk import Case, Deck, Movement, Unsupported
 from dptune.randomness import Randomness
 from dptune.training import Dataset
+from dptune.training.clipping import Clipping
 from dptune.training.dpsgd import SumsOnLattice
 from dptune.training.engines import engine_for
 from dptune.training.fused_engine import FusedEngine
@@ -56,10 +57,10 @@ class Summed:
     refusal: str | None
 
 
-def engine(model: Any, name: str, double: bool) -> Any:
+def engine(model: Any, name: str, double: bool, rule: Clipping | None = None) -> Any:
     """An engine by its name; ``interpreted`` is the one without compiled kernels."""
     if name != "interpreted":
-        return engine_for(model, engine=name, double=double)
+        return engine_for(model, engine=name, double=double, rule=rule)
     kind: Any = NumpyEngine if isinstance(model, Mlp) else FusedEngine
     return kind(model, double=double, compiled=False)
 

@@ -95,6 +95,7 @@ def _regression(hidden: tuple[int, ...], activation: Any = "tanh") -> Callable[[
 MODELS: MappingProxyType[str, Callable[[int], Any]] = MappingProxyType(
     {
         "softmax": _mlp(()),
+        "wide softmax": lambda classes: Mlp(1030, classes),
         "tanh": _mlp((7,)),
         "relu": _mlp((6, 5), "relu"),
         "tempered": _mlp((6, 4), _TEMPERED),

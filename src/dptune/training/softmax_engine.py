@@ -179,8 +179,8 @@ def _steady(features: int, classes: int) -> bool:
     """Whether this build gives a record the same bits in every place of a block.
 
     The source does the same operations for every place, but a compiler may fuse a product and a sum in one copy of a
-    loop and not in another. What it chose does not depend on data, so random records show it: norms are made of outputs,
-    derivatives and squares, and each record's is compared with its own alone, in many places.
+    loop and not in another. What it chose does not depend on data, so random records show it: norms are made of
+    outputs, derivatives and squares, and each record's is compared with its own alone, in many places.
     """
     rng = np.random.default_rng(0)
     engine, rule = SoftmaxEngine(Mlp(features, classes)), Formula(1.0, 0.5, 0.5)
