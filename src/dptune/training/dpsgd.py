@@ -58,7 +58,8 @@ class Settings:
         secure: Whether sums are exact and noise is drawn on a lattice from a cryptographic stream.
         clipping: How gradients become shares that are no longer than ``clip_norm``: "flat", "automatic", "quantile",
             "per_layer", or a rule with figures of your own (:mod:`dptune.training.clipping`). All cost the same; any
-            but "flat" computes in double precision, unless the compiled engine for networks follows it by itself.
+            but "flat" computes in double precision, unless a compiled engine (for networks, for softmax regressions)
+            follows it by itself.
 
     Raises:
         InvalidInput: If a figure is out of range.
