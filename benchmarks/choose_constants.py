@@ -1,6 +1,6 @@
-"""How clip norms, momentum, the share of whitening and hashed words were chosen: on training records alone.
+"""How clip norms, momentum, whitening's share, hashed words and what else is constant were chosen: on training records.
 
-    DPTUNE_DATA=... python benchmarks/choose_constants.py [--topics clip,tables,share,words,quantile]
+    DPTUNE_DATA=... python benchmarks/choose_constants.py [--topics clip,tables,share,words,quantile,free]
         [--data imdb:20000] [--fit] [--quick] [--keep benchmarks/constants.jsonl]
 
 One line of JSON for each training of the kind's default, untuned, with one thing changed, at the same total epsilon:
@@ -42,6 +42,7 @@ from dptune.randomness import Randomness
 from dptune.training import Adam, Dataset, DpSgdTrainer, Momentum, Quantile, Sgd, load
 from dptune.training.benchmark_data import data_root
 from dptune.training.features import named_features
+from dptune.training.free_trainer import FreeTrainer
 from dptune.training.whitening import Whitening
 
 KEEP = Path(__file__).with_name("constants.jsonl")
@@ -59,7 +60,8 @@ STEPS, RATE = 400, 0.1
 CHOSEN_WORDS = "8192"
 TEXT_WORK = 5e9  # numbers that a training on words may read, the default when words were compared
 QUANTILES = (0.5, 0.75, 0.9, 0.95)
-TOPICS = ("clip", "tables", "share", "words", "quantile")
+REACHES = (0.125, 0.25, 0.5)
+TOPICS = ("clip", "tables", "share", "words", "quantile", "free")
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Cell:
     words: str = ""  # of texts: how many buckets, and what goes into them
     steps: int = STEPS  # 0: as many as the planner takes
     quantile: float = 0.0  # of gradients' norms that the clip norm follows; 0: it stays as it is
+    reach: float = 0.0  # of the hyperparameter-free optimiser; 0: the kind's learning rate
     repeat: int = 0
 
 
@@ -139,9 +142,18 @@ def quantile_cells() -> Iterator[Cell]:
                     yield Cell("quantile", name, epsilon, clip, pace, words=_words(name), quantile=one, repeat=repeat)
 
 
+def free_cells() -> Iterator[Cell]:
+    """How far the hyperparameter-free optimiser goes in a step; 0: the untuned rule of the kind, for comparison."""
+    for epsilon in EPSILONS:
+        for name in (*LARGE, *SMALL, *TABLES):
+            for repeat in range(3 if name in (*SMALL[:2], *TABLES) else 1):
+                usual = Cell("free", name, epsilon, words=_words(name), steps=0, repeat=repeat)
+                yield from (replace(usual, reach=one) for one in (0.0, *REACHES))
+
+
 CELLS: dict[str, Callable[[], Iterator[Cell]]] = {
     "clip": clip_cells, "tables": table_cells, "share": share_cells, "words": word_cells,
-    "quantile": quantile_cells,
+    "quantile": quantile_cells, "free": free_cells,
 }  # fmt: skip
 QUICK = (
     Cell("clip", "mnist:1000", 3.0),
@@ -150,6 +162,7 @@ QUICK = (
     Cell("tables", "adult:1000", 3.0, clip=1.0, pace=0.02),
     Cell("words", "imdb:1000", 3.0, words="512", steps=0),
     Cell("quantile", "adult:1000", 3.0, clip=1.0, pace=0.02, quantile=0.9),
+    Cell("free", "adult:1000", 3.0, steps=0, reach=0.25),
 )
 
 # What becomes a number: single words, pairs of neighbours too, words but common ones; counts are damped by a root or
@@ -257,7 +270,9 @@ def _noise(rate: float, steps: int, share: float | None, epsilon: float, made: D
 def train(cell: Cell) -> Row:
     """One seeded training."""
     kind, data, judges = prepared(cell.data, cell.words)
-    one = trainer(cell, kind, data)
+    one: Any = trainer(cell, kind, data)
+    if cell.reach:
+        one = FreeTrainer(one, reach=cell.reach)
     text = json.dumps(_changed(cell), sort_keys=True)
     seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "big")
     begun = time.process_time()
@@ -291,21 +306,19 @@ def make(wanted: Iterable[Cell], keep: Path | None) -> list[Row]:
 
 def _label(cell: Cell) -> str:
     """What a cell changes, without the data set, the epsilon and the repeat."""
-    if cell.topic == "words":
-        return cell.words
-    if cell.topic == "share":
-        return "not whitened" if cell.share == 0 else f"share {cell.share:g}"
-    if cell.topic == "quantile":
-        return f"quantile {cell.quantile:g}" if cell.quantile else "fixed clip norm"
-    if cell.topic == "tables":
-        return f"clip {cell.clip:g}, learning rate {cell.pace:g}"
-    if cell.momentum != 0.9:
-        return f"clip {cell.clip:g}, way x {cell.pace:g}, momentum {cell.momentum:g}"
-    return f"clip {cell.clip:g}, way x {cell.pace:g}"
+    words = {
+        "words": cell.words,
+        "share": f"share {cell.share:g}" if cell.share else "not whitened",
+        "quantile": f"quantile {cell.quantile:g}" if cell.quantile else "fixed clip norm",
+        "free": f"reach {cell.reach:g}" if cell.reach else "the rule of the kind",
+        "tables": f"clip {cell.clip:g}, learning rate {cell.pace:g}",
+    }
+    slower = "" if cell.momentum == 0.9 else f", momentum {cell.momentum:g}"
+    return words.get(cell.topic, f"clip {cell.clip:g}, way x {cell.pace:g}{slower}")
 
 
 DEFAULTS = {"clip": "clip 0.1, way x 1", "tables": "clip 1, learning rate 0.02", "share": "share 0.16",
-            "words": "8192", "quantile": "quantile 0.5"}  # fmt: skip
+            "words": "8192", "quantile": "quantile 0.5", "free": "reach 0.25"}  # fmt: skip
 
 
 def means(rows: list[Row]) -> dict[tuple[str, float], dict[str, list[float]]]:

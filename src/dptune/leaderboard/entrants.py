@@ -116,7 +116,7 @@ def _linear(given: Setting) -> tuple[Plan, Any]:
 
 
 def _free(given: Setting) -> tuple[Plan, Any]:
-    trainer = FreeTrainer(replace(given.trainer, whitening=None))
+    trainer = FreeTrainer(given.trainer)
     return RandomGuess(Space.of([{"batch_size": given.trainer.settings.batch_size}])).plan(
         given.budget, trainer
     ), trainer
@@ -180,7 +180,7 @@ _ALL = (
     Entrant("automatic-fixed", "automatic clipping with the default learning rate, untuned", _automatic_fixed),
     Entrant("quantile", "clip norm that follows a quantile (.75), learning rate tuned by the planner", _quantile),
     Entrant("adambc", "DP-AdamBC, learning rate tuned by the planner", _adambc),
-    Entrant("free", "learning rate from noised losses at every step, paid for; nothing to tune", _free),
+    Entrant("free", "learning rate from noised sums over losses at every step, paid for; nothing to tune", _free),
     Entrant("unpaid", f"best of {_UNPAID} configurations, only one run of them paid for: NOT private", _unpaid, False),
 )  # fmt: skip
 
