@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from dptune._typing import Array
-from dptune.audit._walk_sums import engine, public_rows
+from dptune.audit._walk_sums import WEIGHTS, engine, parameters_of, public_rows
 from dptune.audit.supported import (
     CLASSES,
     CLIP_RULES,
     CLIPS,
-    COMPANIES,
     ENGINES,
     MODELS,
     POSITIONS,
+    SUMMED,
     Worlds,
     worlds,
 )
@@ -38,7 +38,9 @@ _LEVELS = {"first": 0.0, "lower": -2.0, "higher": 1.5}
 _LATTICE = 2.0**-30
 
 
-def _summed(make: Callable[[], Any], rule: Clipping, data: Dataset, clip: float, learnt: float, exact: bool) -> Any:
+def _summed(
+    make: Callable[[], Any], rule: Clipping, weights: float, data: Dataset, clip: float, learnt: float, exact: bool
+) -> Any:
     """The joint sum over all records, or the words of a refusal."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -46,6 +48,7 @@ def _summed(make: Callable[[], Any], rule: Clipping, data: Dataset, clip: float,
             made = RuledSums(make(), rule)
             made.bind(data)
             parameters = made.start(Randomness.rehearsal(3))[None].astype(np.float64)
+            parameters[0, : made.engine.dimension] = parameters_of(made.engine, weights)
             parameters[0, made.engine.dimension :] = learnt
             out, batch, clips = np.zeros((1, made.dimension)), [np.arange(len(data))], np.array([clip])
             if not exact or not made.lattice_sums(parameters, batch, clips, [_LATTICE * clip], out):
@@ -79,13 +82,13 @@ def case(deck: Deck) -> Case:
     name, rule = deck.deal("engine", ENGINES), deck.deal("clipping", CLIP_RULES)
     model = deck.deal("model", MODELS)(deck.deal("classes", CLASSES))
     exact, clip = deck.deal("sums", {"fast": False, "exact": True}), deck.deal("clip", CLIPS)
-    learnt = deck.deal("level", _LEVELS)
-    company = deck.deal("company", COMPANIES)(deck.rng, model.features)
+    learnt, weights = deck.deal("level", _LEVELS), deck.deal("weights", WEIGHTS)
+    company = deck.deal("company", SUMMED)(deck.rng, model.features)
     given = worlds(company, model.classes, deck.deal("position", POSITIONS)(len(company.y)))
     make = functools.partial(_engine, model, name, exact, rule)
 
     def summed(data: Dataset) -> Array | str:
-        found: Array | str = _summed(make, rule, data, clip, learnt, exact)
+        found: Array | str = _summed(make, rule, weights, data, clip, learnt, exact)
         return found
 
     return Case("clipping rules", deck.describe(), lambda: _compare(summed, given, clip, exact))

@@ -20,10 +20,10 @@ from dptune._typing import Array
 from dptune.audit.supported import (
     CLASSES,
     CLIPS,
-    COMPANIES,
     ENGINES,
     MODELS,
     POSITIONS,
+    SUMMED,
     TYPES,
     Worlds,
     dataset,
@@ -44,7 +44,7 @@ __all__ = ["case", "engine", "module_case", "public_rows", "random_case"]
 Maker = Callable[[], Any]
 
 _LATTICE = 2.0**-30
-_WEIGHTS = {"first": 1.0, "large": 8.0}
+WEIGHTS = {"first": 1.0, "large": 8.0}
 _PRECISION = {"single": False, "double": True}
 
 
@@ -71,6 +71,17 @@ def public_rows(features: int, classes: int) -> Dataset:
     return dataset(rng.normal(size=(4, features)).astype(np.float32), np.arange(4), classes)
 
 
+def parameters_of(made: Any, weights: float) -> Array:
+    """A model's first parameters, so many times as large; where all of them are zero and this is not the start, others.
+
+    At its start a regression says the same of every record: its outputs would never be part of a sum.
+    """
+    first = np.asarray(made.start(Randomness.rehearsal(3)), np.float64)
+    if weights != 1.0 and not first.any():
+        first = np.random.default_rng(3).normal(size=first.shape) / 16.0
+    return weights * first
+
+
 def _summed(make: Maker, data: Dataset, weights: float, clip: float, double: bool) -> Summed:
     """The sum over all records, by an engine that knows no others."""
     try:
@@ -79,7 +90,7 @@ def _summed(make: Maker, data: Dataset, weights: float, clip: float, double: boo
             made = make()
             made.bind(data)
             out = np.zeros((1, made.dimension), made.dtype)
-            parameters = (weights * made.start(Randomness.rehearsal(3)))[None].astype(made.dtype)
+            parameters = parameters_of(made, weights)[None].astype(made.dtype)
             batch, clips = [np.arange(len(data))], np.array([clip])
             exact = made.lattice_sums if double and isinstance(made, SumsOnLattice) else None
             if exact is None or not exact(parameters, batch, clips, [_LATTICE * clip], out):
@@ -107,7 +118,7 @@ def compare(make: Maker, given: Worlds, weights: float, clip: float, double: boo
 
 
 def _dealt(deck: Deck, features: int, classes: int) -> Worlds:
-    company = deck.deal("company", COMPANIES)(deck.rng, features)
+    company = deck.deal("company", SUMMED)(deck.rng, features)
     place = deck.deal("position", POSITIONS)(len(company.y))
     return worlds(company, classes, place, deck.deal("type", TYPES))
 
@@ -117,7 +128,7 @@ def case(deck: Deck) -> Case:
     name = deck.deal("engine", ENGINES)
     model = deck.deal("model", MODELS)(deck.deal("classes", CLASSES))
     double = deck.deal("precision", _PRECISION)
-    weights, clip = deck.deal("weights", _WEIGHTS), deck.deal("clip", CLIPS)
+    weights, clip = deck.deal("weights", WEIGHTS), deck.deal("clip", CLIPS)
     given = _dealt(deck, model.features, model.classes)
     make = functools.partial(engine, model, name, double)
     return Case("sums", deck.describe(), functools.partial(compare, make, given, weights, clip, double))

@@ -32,6 +32,7 @@ __all__ = [
     "OPTIMIZERS",
     "POSITIONS",
     "SCHEDULES",
+    "SUMMED",
     "TYPES",
     "Company",
     "Worlds",
@@ -121,9 +122,9 @@ class Company:
     label: int
 
 
-def _drawn(rng: Rng, features: int, scale: float = 1.0) -> Company:
-    rows = rng.normal(0.0, scale, (6, features))
-    return Company(rows[:5], rng.integers(0, 10, 5), rows[5], int(rng.integers(0, 10)))
+def _drawn(rng: Rng, features: int, scale: float = 1.0, others: int = 5) -> Company:
+    rows = rng.normal(0.0, scale, (others + 1, features))
+    return Company(rows[:others], rng.integers(0, 10, others), rows[others], int(rng.integers(0, 10)))
 
 
 def _valued(value: float) -> Callable[[Rng, int], Company]:
@@ -207,6 +208,14 @@ COMPANIES: MappingProxyType[str, Callable[[Rng, int], Company]] = MappingProxyTy
         "beyond single precision": _valued(-1e300),
     }
 )
+
+
+def _many(rng: Rng, features: int) -> Company:
+    return _drawn(rng, features, others=40)
+
+
+SUMMED: MappingProxyType[str, Callable[[Rng, int], Company]] = MappingProxyType({**COMPANIES, "many": _many})
+"""Companies for sums: one is more than any engine computes at once."""
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,8 @@ typedef struct {
     long columns, classes, wide; /* `wide`: one more, for the biases, padded to whole vectors */
     long whole;                  /* those columns that fill whole vectors */
     double top, stability, floor;
-    float *w, *g, *none, *lanes, *own, *z, *d, *tail, *bias; /* `none`: a row of zeros */
+    float *w, *none, *lanes, *own, *z, *d, *tail, *bias; /* `none`: a row of zeros */
+    double *g;                                           /* in doubles: no record decides how others are rounded */
     double squares[SOME_ROWS];
 } Wide;
 
@@ -150,15 +151,16 @@ typedef struct {
 static size_t wide_plan(Wide *m, float *next) {
     m->wide = (m->columns + 1 + 15) / 16 * 16;
     const size_t wide = (size_t)m->wide, classes = (size_t)m->classes;
-    float **part[9] = {&m->w, &m->g, &m->none, &m->lanes, &m->own, &m->z, &m->d, &m->tail, &m->bias};
-    const size_t floats[9] = {classes * wide,  classes * wide,  wide,           SOME_ROWS * 16 * 16, SOME_ROWS * 16,
-                              SOME_ROWS * 16, SOME_ROWS * 16, SOME_ROWS * 16, 16};
+    float **part[8] = {&m->w, &m->none, &m->lanes, &m->own, &m->z, &m->d, &m->tail, &m->bias};
+    const size_t floats[8] = {classes * wide, wide,           SOME_ROWS * 16 * 16, SOME_ROWS * 16,
+                              SOME_ROWS * 16, SOME_ROWS * 16, SOME_ROWS * 16,      16};
     size_t size = 0;
-    for (int k = 0; k < 9; k++) {
+    for (int k = 0; k < 8; k++) {
         if (next) *part[k] = next + size;
         size += floats[k];
     }
-    return size;
+    if (next) m->g = (double *)(next + size);
+    return size + 2 * classes * wide;
 }
 
 #include "_kernel_net.h"
@@ -204,7 +206,7 @@ typedef struct {
     void (*cnn_forward)(const float *, const float *, int64_t, float *, Work *);
     void (*mlp_sum)(const float *, const float *, const Packed *, const int64_t *, const int64_t *, int64_t, float,
                     float *, Mlp *);
-    void (*softmax_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, float *, double *, Wide *);
+    void (*softmax_sum)(const float *, const float *, const int64_t *, const int64_t *, int64_t, double *, double *, Wide *);
     void (*mlp_forward)(const float *, int64_t, const int64_t *, int, int, const float *, long, float *, float *);
     void (*fill_normals)(const uint64_t *, uint64_t, float *, int64_t);
     void (*add_normals)(const uint64_t *, uint64_t, float, float, float *, int64_t);
@@ -478,7 +480,7 @@ static PyObject *py_softmax_sum(PyObject *self, PyObject *args) {
         goto done;
     }
     const Py_ssize_t floats = (m.columns + 1) * m.classes;
-    if (!expect(&p, floats * 4, "parameters") || !expect(&sum, floats * 4, "sum") ||
+    if (!expect(&p, floats * 4, "parameters") || !expect(&sum, floats * 8, "sum") ||
         !expect(&x, y.len / 8 * m.columns * 4, "x") || !expect(&norms, index.len, "norms") ||
         !expect(&room, (Py_ssize_t)((wide_plan(&m, NULL) + 16) * sizeof(float)), "room") || !in_range(&index, &y, m.classes))
         goto done;

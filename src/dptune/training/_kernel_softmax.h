@@ -6,11 +6,14 @@
  * copied to rows of their own, padded with zeros. */
 
 #if ROOMY
-#define TOGETHER 4 /* records, and vectors of columns on the way back, at once: with five classes, what registers hold */
+#define TOGETHER 4 /* records at once: with five classes, what registers hold */
+#define BACK 2     /* vectors of columns at once, on the way back */
 #else
 #define TOGETHER 2
+#define BACK 1
 #endif
-#define AT_ONCE 5 /* classes */
+#define AT_ONCE 5  /* classes */
+#define FEW_ROWS 4 /* records that are added up in single precision */
 
 /* z[r][c] += row[r] . w[c] over `vectors` vectors; with `squares` also the rows' own squares. The lanes of z are added up
  * at the end, when all columns were seen. */
@@ -40,21 +43,28 @@ INLINE void rows_forward(const float *const *row, const float *w, long wide, lon
     }
 }
 
-/* g[c] += sum over r of d[c][r] * row[r], for `nv` vectors of columns. */
-INLINE void rows_back(const float *const *row, const float *d, float *g, long wide, const int classes, const int nv) {
-    vec acc[AT_ONCE][TOGETHER];
+/* g[c] += sum over r of d[c][r] * row[r], for `nv` vectors of columns. No more than FEW_ROWS are added up in single
+ * precision, the rest in doubles: otherwise one record more could turn the rounding of all that follow. */
+INLINE void rows_back(const float *const *row, const float *d, double *g, long wide, const int classes, const int nv) {
+    doubles acc[AT_ONCE][2 * BACK];
     FULLY for (int c = 0; c < classes; c++)
-        FULLY for (int v = 0; v < nv; v++) acc[c][v] = load(g + c * wide + v * LANES);
-    for (int r = 0; r < SOME_ROWS; r++) {
-        vec x[TOGETHER];
-        FULLY for (int v = 0; v < nv; v++) x[v] = load(row[r] + v * LANES);
-        FULLY for (int c = 0; c < classes; c++) {
-            const float s = d[c * SOME_ROWS + r];
-            FULLY for (int v = 0; v < nv; v++) acc[c][v] += x[v] * s;
+        FULLY for (int v = 0; v < 2 * nv; v++) acc[c][v] = *(const loose_doubles *)(g + c * wide + v * (LANES / 2));
+    for (int r = 0; r < SOME_ROWS; r += FEW_ROWS) {
+        FULLY for (int v = 0; v < nv; v++) {
+            vec x[FEW_ROWS];
+            FULLY for (int k = 0; k < FEW_ROWS; k++) x[k] = load(row[r + k] + v * LANES);
+            FULLY for (int c = 0; c < classes; c++) {
+                const float *s = d + c * SOME_ROWS + r;
+                vec few = x[0] * s[0];
+                FULLY for (int k = 1; k < FEW_ROWS; k++) few += x[k] * s[k];
+                half part[2];
+                memcpy(part, &few, sizeof few);
+                FULLY for (int h = 0; h < 2; h++) acc[c][2 * v + h] += __builtin_convertvector(part[h], doubles);
+            }
         }
     }
     FULLY for (int c = 0; c < classes; c++)
-        FULLY for (int v = 0; v < nv; v++) store(g + c * wide + v * LANES, acc[c][v]);
+        FULLY for (int v = 0; v < 2 * nv; v++) *(loose_doubles *)(g + c * wide + v * (LANES / 2)) = acc[c][v];
 }
 
 /* Both for a panel of columns and all classes, five at a time. */
@@ -64,13 +74,13 @@ INLINE void rows_back(const float *const *row, const float *d, float *g, long wi
         if (squares) rows_forward(row, w, wide, vectors, z, square, n, 1);                                    \
         else rows_forward(row, w, wide, vectors, z, square, n, 0);                                            \
     }                                                                                                         \
-    PART void rows_back_##n(const float *const *row, const float *d, float *g, long wide, long vectors) {     \
+    PART void rows_back_##n(const float *const *row, const float *d, double *g, long wide, long vectors) {    \
         const float *at[SOME_ROWS];                                                                           \
         memcpy(at, row, sizeof at);                                                                           \
         long v = 0;                                                                                           \
-        for (; v + TOGETHER <= vectors; v += TOGETHER) {                                                      \
-            rows_back(at, d, g + v * LANES, wide, n, TOGETHER);                                               \
-            for (int r = 0; r < SOME_ROWS; r++) at[r] += TOGETHER * LANES;                                    \
+        for (; v + BACK <= vectors; v += BACK) {                                                              \
+            rows_back(at, d, g + v * LANES, wide, n, BACK);                                                   \
+            for (int r = 0; r < SOME_ROWS; r++) at[r] += BACK * LANES;                                        \
         }                                                                                                     \
         for (; v < vectors; v++) {                                                                            \
             rows_back(at, d, g + v * LANES, wide, n, 1);                                                      \
@@ -128,7 +138,7 @@ PART void rows_gradients(const Wide *m, const float *const *row) {
         rows_at(m, row, from, at);
         for (int c = 0; c < m->classes; c += AT_ONCE) {
             const float *d = m->d + c * SOME_ROWS;
-            float *g = m->g + c * m->wide + from;
+            double *g = m->g + c * m->wide + from;
             switch (m->classes - c) {
             case 1: rows_back_1(at, d, g, m->wide, vectors); break;
             case 2: rows_back_2(at, d, g, m->wide, vectors); break;
@@ -164,17 +174,17 @@ PART void rows_clip(const Wide *m, const float **row, const int64_t *label, long
 }
 
 /* `m` was laid out by wide_plan(). */
-static void softmax_sum(const float *p, const float *x, const int64_t *y, const int64_t *index, int64_t count, float *sum,
+static void softmax_sum(const float *p, const float *x, const int64_t *y, const int64_t *index, int64_t count, double *sum,
                         double *norms, Wide *m) {
     const long columns = m->columns, classes = m->classes;
     if (!finite_all(p, (columns + 1) * classes)) { /* as in mlp_sum */
-        memset(sum, 0, (size_t)((columns + 1) * classes) * sizeof(float));
+        memset(sum, 0, (size_t)((columns + 1) * classes) * sizeof(double));
         memset(norms, 0, (size_t)count * sizeof(double));
         return;
     }
     m->whole = columns / LANES * LANES;
     memset(m->w, 0, (size_t)(classes * m->wide) * sizeof(float));
-    memset(m->g, 0, (size_t)(classes * m->wide) * sizeof(float));
+    memset(m->g, 0, (size_t)(classes * m->wide) * sizeof(double));
     memset(m->none, 0, (size_t)m->wide * sizeof(float));
     memset(m->bias, 0, 16 * sizeof(float));
     for (long j = 0; j < columns; j++)
@@ -200,4 +210,6 @@ static void softmax_sum(const float *p, const float *x, const int64_t *y, const 
 }
 
 #undef TOGETHER
+#undef BACK
 #undef AT_ONCE
+#undef FEW_ROWS

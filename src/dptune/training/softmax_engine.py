@@ -154,7 +154,7 @@ class SoftmaxEngine:
         if x.dtype != np.float32 or not x.flags.c_contiguous:  # a large data set of another kind has no second copy
             with np.errstate(all="ignore"):  # as above
                 x, y, places = np.ascontiguousarray(x[places], np.float32), y[places], np.arange(len(places))
-        out, norms, room = np.empty(self.dimension, np.float32), np.empty(len(places)), self._room()
+        out, norms, room = np.empty(self.dimension), np.empty(len(places)), self._room()
         shape, rule = (self.model.features, self.model.classes), (formula.top, formula.stability, formula.floor)
         kernel.softmax_sum(flat, x, y, places, *shape, rule, room, out, norms)
         self._rooms.put(room)
