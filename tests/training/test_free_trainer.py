@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
+from dptune._places import part_of
 from dptune.accounting import DpSgd
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
-from dptune.training import DpSgdTrainer, Mlp, Settings, Whitening, free_trainer, softmax
-from dptune.training.free_trainer import FreeTrainer, _Losses, _Pace, split_noise
-from dptune.training.noise import FastNoise
+from dptune.scores import Balanced
+from dptune.training import Automatic, DpSgdTrainer, Mlp, Settings, Whitening, pace, softmax
+from dptune.training.free_trainer import FreeTrainer, split_noise
+from dptune.training.lens import CentredLens
+from dptune.training.noise import SecureNoise
+from dptune.training.pace import Pace, StepLosses
+from dptune.training.sampling import PoissonSampler
+from dptune.units import UnitDataset
 
 SETTINGS = Settings(0.3, 1.5, steps=60, clip_norm=1.0, learning_rate=1.0, batch_size=180.0)
 
@@ -40,7 +45,7 @@ HARD = np.array([[1e6, -1e6, 0.0, 3.0], [np.finfo(np.float32).max / 4, 0.0, 0.0,
 
 def _sums(flat: np.ndarray, ahead: np.ndarray, data: Dataset, ranges: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
-        return _Losses(data)(flat, ahead, np.arange(len(data)), ranges)
+        return StepLosses(data)(flat, ahead, np.arange(len(data)), ranges)
 
 
 @pytest.mark.parametrize("ranges", [[0.3, 0.01], [1e-9, 1e-12], [50.0, 80.0]])
@@ -91,37 +96,98 @@ def test_sums_do_not_depend_on_how_records_lie(monkeypatch: pytest.MonkeyPatch) 
     whole = _sums(flat, ahead, data, ranges)
     every = [_sums(flat, ahead, data.take(np.array([place])), ranges) for place in range(50)]
     assert whole.tolist() == [math.fsum(column) for column in np.transpose(every)]
-    monkeypatch.setattr(free_trainer, "_SOME", 7)
+    monkeypatch.setattr(pace, "_SOME", 7)
     assert _sums(flat, ahead, data, ranges).tolist() == whole.tolist()
     twice = Dataset(np.repeat(data.x, 2, axis=0), np.repeat(data.y, 2), 2).take(np.arange(0, 100, 2))
     assert _sums(flat, ahead, twice, ranges).tolist() == whole.tolist()
 
 
-def test_noise_on_every_sum_is_what_is_priced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run on no records shows its noise: every release over its scale is standard normal."""
-    drawn: dict[float, list[np.ndarray]] = {}
-    inner = FastNoise.add
+def _trained_by_the_textbook(data: Dataset, settings: Settings, share: float, key: Randomness) -> np.ndarray:
+    """Every step written out: gradients and losses of one record after the other, noise as it is drawn."""
+    inputs = np.column_stack([data.x.astype(np.float64), np.ones(len(data))])
+    width = inputs.shape[1]
+    scales = split_noise(settings.noise_multiplier, share)
+    noises = SecureNoise(key.child("gradient"), 2 * width), SecureNoise(key.child("losses"), 2)
+    most = [1.0 - SecureNoise.margin_of(size, scale, 1.0) for size, scale in zip((2 * width, 2), scales, strict=True)]
+    sampler = PoissonSampler(key, len(data), settings.sampling_rate, settings.steps)
+    flat, mean, pace = np.zeros((width, 2)), np.zeros((width, 2)), Pace(0.125, scales[1] / settings.batch_size)
 
-    def add(self: FastNoise, total: Any, scale: float, step: int, unit: float = 1.0) -> None:
-        before = total.copy()
-        inner(self, total, scale, step, unit)
-        drawn.setdefault(scale, []).append((total / unit - before) / scale)
+    def loss(weights: np.ndarray, place: int) -> float:
+        outputs = inputs[place] @ weights
+        return float(np.log(np.exp(outputs).sum()) - outputs[data.y[place]])
 
-    monkeypatch.setattr(FastNoise, "add", add)
-    none = _data().take(np.arange(0))
-    FreeTrainer(DpSgdTrainer(softmax(4, 2), replace(SETTINGS, steps=2000))).fit({}, none, Randomness.rehearsal(1))
-    gradient, loss = split_noise(SETTINGS.noise_multiplier, 0.1)
-    assert sorted(drawn) == sorted([gradient, loss])
-    for scale, width in ((gradient, 10), (loss, 2)):
-        values = np.array(drawn[scale])
-        assert values.shape == (2000, width)
-        assert abs(values.mean()) < 5.0 / math.sqrt(values.size)
-        assert abs(values.std() - 1.0) < 5.0 / math.sqrt(2 * values.size)
+    for step in range(settings.steps):
+        total, told, norms = np.zeros((width, 2)), np.zeros(2), {}
+        for place in sampler.batch(step):
+            odds = np.exp(inputs[place] @ flat)
+            gradient = np.outer(inputs[place], odds / odds.sum() - (np.arange(2) == data.y[place]))
+            norms[place] = float(np.linalg.norm(gradient)) + 0.01
+            total += most[0] * gradient / norms[place]
+        noised = (total.ravel() + scales[0] * noises[0].sample(step)).reshape(width, 2) / settings.batch_size
+        mean = 0.9 * mean + 0.1 * noised
+        against = mean / (1.0 - 0.9 ** (step + 1))
+        ranges = pace.ranges(against.ravel())
+        for place, norm in norms.items():
+            behind, here, before = (loss(flat + sign * pace.rate * against, place) for sign in (1.0, 0.0, -1.0))
+            fall, bend = (behind - before) / 2.0 / norm, (behind + before - 2.0 * here) / norm
+            told += [np.clip(fall / ranges[0], -1.0, 1.0), np.clip(bend / ranges[1], 0.0, 1.0)]
+        told = told + scales[1] * noises[1].sample(step) / most[1]
+        flat = flat - pace.rate * against
+        pace.learn(*(told / settings.batch_size * ranges).tolist(), first=step < 10)
+    return flat.ravel()
+
+
+@pytest.mark.parametrize("noise", [1.5, 4.0])
+def test_a_training_is_what_the_textbook_says(noise: float) -> None:
+    """All noise is in it, on what is released and at its own scale; the run's noise is that of its parameters."""
+    data, key, settings = _data(80), Randomness.rehearsal(11), replace(SETTINGS, batch_size=24.0, steps=40)
+    trainer = FreeTrainer(DpSgdTrainer(softmax(4, 2), replace(settings, noise_multiplier=0.1)))
+    found = trainer.fit({"noise_multiplier": noise}, data, key).model.parameters
+    expected = _trained_by_the_textbook(data, replace(settings, noise_multiplier=noise), 0.1, key)
+    assert found == pytest.approx(expected, rel=1e-3, abs=1e-3 * float(np.abs(expected).max()))
+
+
+def test_low_bits_of_what_is_released_do_not_tell_records_apart() -> None:
+    """Sums are in doubles: noise that ends before their last bits would show them. Here all are on one lattice."""
+    data = _data(60)
+    settings = Settings(1.0, 3.0, steps=1, clip_norm=1.0, learning_rate=1.0, batch_size=64.0)
+    flat, automatic = DpSgdTrainer(softmax(4, 2), settings), replace(settings, clipping=Automatic(0.0))
+    for some in (data, data.take(np.arange(59))):
+        units = UnitDataset(some, np.arange(len(some)), unit_rows=1)
+        released = [
+            (FreeTrainer(flat).fit({}, some, Randomness.rehearsal(4)), split_noise(3.0, 0.1)[0]),
+            (replace(flat, settings=automatic).fit({}, some, Randomness.rehearsal(4)), 3.0),
+            (flat.fit({}, units, Randomness.rehearsal(4)), 3.0),
+        ]
+        for fitted, scale in released:
+            steps = np.asarray(fitted.model.parameters) / (SecureNoise.lattice(scale) / 64.0)
+            assert steps.dtype == np.float64
+            assert np.abs(steps - np.rint(steps)).max() < 1e-6
+            assert np.abs(steps).max() > 1e4
+
+
+def test_a_part_of_large_records_is_trained_on_as_a_copy_of_it() -> None:
+    whole, places, key = _data(300), np.random.default_rng(3).permutation(300)[:90], Randomness.rehearsal(2)
+    trainer = FreeTrainer(DpSgdTrainer(softmax(4, 2), replace(SETTINGS, batch_size=27.0, steps=10)))
+    part, copied = (trainer.fit({}, one, key).model for one in (part_of(whole, places), whole.take(places)))
+    assert np.array_equal(part.parameters, copied.parameters)
+
+
+def test_records_are_looked_at_through_the_noised_lens_of_the_base() -> None:
+    data, key = _data(), Randomness.rehearsal(5)
+    base = DpSgdTrainer(softmax(4, 2), SETTINGS, whitening=Whitening(centred=True))
+    settings = replace(SETTINGS, noise_multiplier=2.0)
+    found = FreeTrainer(base).fit({"noise_multiplier": 2.0}, data, key).model.lens
+    assert isinstance(found, CentredLens)
+    assert base.whitening is not None
+    expected = base.whitening.lens(data, settings, key)
+    assert isinstance(expected, CentredLens)
+    assert np.array_equal(found.matrix, expected.matrix)
 
 
 def test_ranges_follow_from_what_was_released() -> None:
     """Whatever records are, a run whose releases are the same asks for the same ranges."""
-    pace, same = _Pace(0.5, 0.1), _Pace(0.5, 0.1)
+    pace, same = Pace(0.5, 0.1), Pace(0.5, 0.1)
     for fall, bend in ((0.1, 0.02), (-3.0, -1.0), (math.nan, math.nan), (1e300, 1e300), (0.0, 0.0)):
         for one in (pace, same):
             ranges = one.ranges(np.full(4, 0.3))
@@ -135,7 +201,7 @@ def test_ranges_follow_from_what_was_released() -> None:
 def test_a_first_number_that_is_all_noise_is_soon_forgotten(sign: float) -> None:
     """The first ranges are hundreds of times too wide; the least of the parabola is found all the same."""
     for seed in range(40):  # over 2,000 seeds the rate was within 18.6 and 30.3
-        rng, pace = np.random.default_rng(seed), _Pace(0.25, 0.1)
+        rng, pace = np.random.default_rng(seed), Pace(0.25, 0.1)
         for step in range(400):
             ranges = pace.ranges(np.full(4, 0.27))
             told = np.clip([0.01 * pace.rate, 1e-4 * pace.rate**2], -ranges, ranges)
@@ -175,3 +241,8 @@ def test_what_it_cannot_train_is_refused() -> None:
         FreeTrainer(DpSgdTrainer(softmax(4, 2), SETTINGS, prepared="a:b@" + "0" * 64))
     with pytest.raises(InvalidInput, match="Dataset"):
         FreeTrainer(DpSgdTrainer(softmax(4, 2), SETTINGS)).check({}, [1, 2])
+    for engine in ("torch", "network"):
+        with pytest.raises(InvalidInput, match="engine='auto'"):
+            FreeTrainer(DpSgdTrainer(softmax(4, 2), SETTINGS, engine=engine))
+    with pytest.raises(InvalidInput, match="accuracy alone"):
+        FreeTrainer(DpSgdTrainer(softmax(4, 2), SETTINGS, score=Balanced((0.5, 0.5))))

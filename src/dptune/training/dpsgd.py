@@ -236,13 +236,36 @@ class _Run:
     part: Indices | None
 
 
+def fits_lattice(settings: Settings, dimension: int) -> bool:
+    """Whether noise on a lattice suits a run whose sums are in doubles: their low bits would tell records apart.
+
+    Args:
+        settings: the run.
+        dimension: how many parameters there are.
+
+    Returns:
+        False without noise, or with so little or so much of it that the lattice does not fit: public figures.
+
+    Example:
+        >>> settings = Settings(0.1, 1.1, steps=10, clip_norm=1.0, learning_rate=1.0, batch_size=10.0)
+        >>> fits_lattice(settings, 1000)
+        True
+    """
+    scale = settings.noise_multiplier * settings.clip_norm
+    taken = SecureNoise.margin_of(dimension, scale, settings.clip_norm)
+    return settings.noise_multiplier >= _LEAST_SECURE and taken <= (1.0 - _LEAST_LEFT) * settings.clip_norm
+
+
 def _descend(engine: Engine, records: int, runs: Sequence[_Run]) -> list[Floats]:
     """Train candidates step by step, all of them at once."""
     settings = [run.settings for run in runs]
     first, *_ = settings
     parameters = on_lines((len(runs), engine.dimension), engine.dtype)
     parameters[:] = [run.start for run in runs]
-    noises: list[Noise] = [(SecureNoise if first.secure else FastNoise)(run.key, engine.dimension) for run in runs]
+    on_lattice = first.secure or (
+        engine.dtype is np.float64 and all(fits_lattice(s, engine.dimension) for s in settings)
+    )
+    noises: list[Noise] = [(SecureNoise if on_lattice else FastNoise)(run.key, engine.dimension) for run in runs]
     sizes = [records if run.part is None else len(run.part) for run in runs]
     samplers = [
         PoissonSampler(run.key, size, run.settings.sampling_rate, first.steps)

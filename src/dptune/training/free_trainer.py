@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from dptune import _validate
-from dptune._places import origin
-from dptune._typing import Array, Floats, Indices
+from dptune._typing import Array
 from dptune.accounting import Cost
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
@@ -34,7 +33,8 @@ from dptune.training.dpsgd_trainer import DpSgdTrainer
 from dptune.training.encoders import is_encoder
 from dptune.training.engines import engine_for
 from dptune.training.models import Mlp
-from dptune.training.noise import FastNoise
+from dptune.training.noise import FastNoise, Noise, SecureNoise
+from dptune.training.pace import Pace, StepLosses
 from dptune.training.ruled_sums import RuledSums, follows_itself
 from dptune.training.sampling import PoissonSampler
 from dptune.training.trained_regression import trained as as_model
@@ -44,13 +44,7 @@ __all__ = ["FreeTrainer", "split_noise"]
 
 _ASKED = 2  # sums over losses in a step: fall and bend
 _MOMENTUM = 0.9  # of the direction, which is a mean of noised gradients
-_KEPT = 0.97  # how much of what losses said stays from step to step
-_FASTEST = 0.1  # how far the logarithm of the learning rate may move in one step
 _FIRST = 10  # steps in which ranges follow at once
-_ROOM = 4.0  # the range of a record's bend, in mean bends
-_SIDES = 3.0  # the range of its fall to either side, in roots of the mean bend
-_RATES, _WIDTHS, _TINY = (1e-4, 1e4), (1e-30, 1e30), 1e-200
-_SOME = 4096  # records whose losses are computed at a time
 
 
 def split_noise(multiplier: float, share: float) -> tuple[float, float]:
@@ -86,7 +80,7 @@ class FreeTrainer:
 
     base: DpSgdTrainer
     share: float = 0.1
-    reach: float = 0.25
+    reach: float = 0.125
 
     def __post_init__(self) -> None:
         _validate.real("reach", self.reach, 0.0, low_open=True)
@@ -95,7 +89,11 @@ class FreeTrainer:
         if not isinstance(model, Mlp) or model.hidden or model.classes < 2:
             raise InvalidInput("The hyperparameter-free optimiser trains softmax regressions only.")
         if self.base.holdout is not None or self.base.settings.secure:
-            raise InvalidInput("The hyperparameter-free optimiser has neither a holdout nor secure noise.")
+            raise InvalidInput("The hyperparameter-free optimiser has neither a holdout nor exact sums ('secure').")
+        if self.base.engine not in ("auto", "numpy"):
+            raise InvalidInput(f"The hyperparameter-free optimiser needs engine='auto'; got {self.base.engine!r}.")
+        if self.base.score is not None:
+            raise InvalidInput("The hyperparameter-free optimiser is scored by accuracy alone; leave 'score' out.")
         if is_encoder(self.base.prepared):
             raise InvalidInput(
                 "The hyperparameter-free optimiser takes no public encoder: put its outputs into the data."
@@ -149,27 +147,31 @@ class FreeTrainer:
 
     def _descend(self, settings: Settings, data: Dataset, key: Randomness) -> Array:
         """All steps: gradient, fall and bend, pace."""
-        engine, losses = RuledSums(self._engine(), _RULE), _Losses(data)
+        engine, losses = RuledSums(self._engine(), _RULE), StepLosses(data)
         engine.bind(data)
         sampler = PoissonSampler(key, len(data), settings.sampling_rate, settings.steps)
-        noises = FastNoise(key.child("gradient"), engine.dimension), FastNoise(key.child("losses"), _ASKED)
         scales = split_noise(settings.noise_multiplier, self.share)
+        gradients, sums = (
+            _noise(key.child(name), size, scale)
+            for name, size, scale in zip(("gradient", "losses"), (engine.dimension, _ASKED), scales, strict=True)
+        )
         flat, mean, out = engine.start(key), np.zeros(engine.dimension), np.empty((1, engine.dimension))
-        unit = 1.0 / settings.batch_size
-        pace = _Pace(self.reach, scales[1] * unit)
+        unit, clip = 1.0 / settings.batch_size, np.array([1.0 - gradients.margin(engine.dimension, scales[0], 1.0)])
+        most = 1.0 - sums.margin(_ASKED, scales[1], 1.0)  # rounding to the lattice of the noise moves sums, too
+        pace = Pace(self.reach, scales[1] * unit)
         with np.errstate(all="ignore"):  # a diverging run is an outcome, not an error
             for step in range(settings.steps):
                 batch = sampler.batch(step)
-                engine.clipped_sums(flat[None], [batch], np.ones(1), out)
-                noises[0].add(out[0], scales[0], step, unit)
+                engine.clipped_sums(flat[None], [batch], clip, out)
+                gradients.add(out[0], scales[0], step, unit)
                 mean = _MOMENTUM * mean + (1.0 - _MOMENTUM) * out[0]
                 against = mean / (1.0 - _MOMENTUM ** (step + 1))
                 ranges = pace.ranges(against)
                 ahead = pace.rate * against
-                found = losses(np.asarray(flat, np.float64), ahead, batch, ranges) / ranges  # a record moves each by 1
-                noises[1].add(found, scales[1], step, unit)
+                found = losses(np.asarray(flat, np.float64), ahead, batch, ranges) / ranges * most  # each moves by 1
+                sums.add(found, scales[1], step, unit)
                 flat = flat - ahead
-                pace.learn(*(found * ranges).tolist(), first=step < _FIRST)
+                pace.learn(*(found / most * ranges).tolist(), first=step < _FIRST)
         return np.asarray(flat)
 
     def _engine(self) -> Any:
@@ -179,114 +181,10 @@ class FreeTrainer:
         return own if follows_itself(own, _RULE) else engine_for(base.model, double=True, engine=base.engine)
 
 
+def _noise(key: Randomness, size: int, scale: float) -> Noise:
+    """Sums are in doubles, so their noise is on a lattice, unless that does not fit: a public figure."""
+    fits = scale > 0.0 and SecureNoise.margin_of(size, scale, 1.0) <= 0.5
+    return (SecureNoise if fits else FastNoise)(key, size)
+
+
 _RULE = Automatic()
-
-
-class _Losses:
-    """How the losses of a batch change along a step: each record's by itself, in doubles."""
-
-    def __init__(self, data: Dataset) -> None:
-        self._whole, self._places = origin(data)
-        self._side_by_side = engine_for(Mlp(data.features, 2 * data.classes))
-        starts = range(0, len(self._whole), _SOME)
-        parts = [_squares(self._whole.x[first : first + _SOME]) for first in starts]
-        self._squares = np.concatenate([np.empty(0), *parts])
-
-    def __call__(self, flat: Array, ahead: Array, batch: Indices, ranges: Array) -> Array:
-        """The sums of falls and bends from ``flat + ahead`` by ``flat`` to ``flat - ahead``.
-
-        Each is divided by the norm of the record's gradient, as its share of the gradient is. One record moves the sums
-        by at most ``ranges``: falls are brought to [-range, range], bends to [0, range].
-        """
-        classes = self._whole.classes
-        beside = np.concatenate([one.reshape(-1, classes) for one in (flat, ahead)], axis=1).ravel()
-        found: list[Array] = [np.empty((2, 0))]
-        for first in range(0, len(batch), _SOME):
-            places = batch[first : first + _SOME]
-            places = places if self._places is None else self._places[places]
-            rows = self._whole.x[places]
-            here, change = np.split(np.asarray(self._side_by_side.logits(beside, rows), np.float64), 2, axis=1)
-            found.append(_fall_and_bend(here, change, self._whole.y[places], self._squares[places]))
-        each = np.nan_to_num(np.concatenate(found, axis=1), nan=0.0)
-        each = np.clip(each, [[-ranges[0]], [0.0]], ranges[:, None])
-        return np.array([math.fsum(one) for one in each])
-
-
-def _squares(rows: Floats) -> Array:
-    """The squared length of every row, by the same operations wherever it stands."""
-    return np.asarray(np.square(np.asarray(rows, np.float64)).sum(axis=1))
-
-
-def _fall_and_bend(here: Array, change: Array, labels: Array, squares: Array) -> Array:
-    """What every record's loss falls and bends by, over the norm of its gradient."""
-    each = np.arange(len(labels))
-    behind, now, before = (_losses(here + sign * change, labels) for sign in (1.0, 0.0, -1.0))
-    slopes = np.exp(here - here.max(axis=1, keepdims=True))
-    slopes /= slopes.sum(axis=1, keepdims=True)
-    slopes[each, labels] -= 1.0
-    norms = np.sqrt(np.square(slopes).sum(axis=1) * (squares + 1.0))
-    falls, bends = (behind - before) / 2.0, behind + before - 2.0 * now
-    return np.asarray(np.array([falls, bends]) / (norms + _RULE.stability))
-
-
-def _losses(outputs: Array, labels: Array) -> Array:
-    """Cross-entropies."""
-    below = outputs - outputs.max(axis=1, keepdims=True)
-    return np.asarray(np.log(np.exp(below).sum(axis=1)) - below[np.arange(len(labels)), labels])
-
-
-class _Mean:
-    """A mean that forgets: every number counts by one over the variance of its noise."""
-
-    def __init__(self) -> None:
-        self._total, self._weight, self._squares = 0.0, 0.0, 0.0
-
-    def add(self, number: float, variance: float) -> None:
-        """Take one more number."""
-        weight = 1.0 / max(variance, _TINY)
-        self._total = _KEPT * self._total + number * weight
-        self._weight = _KEPT * self._weight + weight
-        self._squares = _KEPT**2 * self._squares + weight
-
-    @property
-    def value(self) -> float:
-        """The mean."""
-        return self._total / self._weight
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation that noise gives it."""
-        return math.sqrt(self._squares) / self._weight
-
-
-class _Pace:
-    """The learning rate, from noised sums alone: towards the least of a parabola; and the ranges of the next ones.
-
-    ``noise`` is the standard deviation of a mean fall or bend, in parts of its range. The ranges of the first steps are
-    far too wide, so what these said is mostly noise: numbers count by their variances, and the learning rate changes
-    as fast as the mean fall and bend together stand out of their noise.
-    """
-
-    def __init__(self, reach: float, noise: float) -> None:
-        self.rate, self._reach, self._noise = 1.0, reach, noise
-        self._slope, self._curve, self._width = _Mean(), _Mean(), 0.0
-
-    def ranges(self, against: Array) -> Array:
-        """How much a record may say of its fall and its bend along the step that comes next."""
-        if self._width == 0.0:  # no more than this of a record of length one
-            self._width = min(max(float(against @ against) / 4.0, _WIDTHS[0]), _WIDTHS[1])
-        return np.array([_SIDES * math.sqrt(self._width) * self.rate, _ROOM * self._width * self.rate**2])
-
-    def learn(self, fall: float, bend: float, *, first: bool) -> None:
-        """Take the noised mean fall and mean bend of a step."""
-        slope, curve, width = fall / self.rate, bend / self.rate**2, self._width
-        if not math.isfinite(slope) or not math.isfinite(curve):
-            return
-        self._slope.add(slope, (self._noise * _SIDES) ** 2 * width)
-        self._curve.add(curve, (self._noise * _ROOM * width) ** 2)
-        near = min(max(curve, width / 2.0), 2.0 * width)
-        self._width = min(max(near if first else 0.8 * width + 0.2 * near, _WIDTHS[0]), _WIDTHS[1])
-        ahead = self._reach * self._slope.value - self.rate * self._curve.value  # positive where the least lies farther
-        doubt = math.hypot(self._reach * self._slope.deviation, self.rate * self._curve.deviation)
-        self.rate *= math.exp(_FASTEST * ahead / max(math.hypot(ahead, doubt), _TINY))
-        self.rate = min(max(self.rate, _RATES[0]), _RATES[1])
