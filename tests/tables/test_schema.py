@@ -170,6 +170,25 @@ def test_a_file_without_a_header_is_not_quoted_in_a_draft(tmp_path: Path) -> Non
     assert "Miller" not in str(error.value)
 
 
+@pytest.mark.parametrize("line", ["Miller;81;yes", "Miller\t81\tyes", "Miller|81|yes", "yes,81,yes", "Miller,54;2,no"])
+def test_a_first_record_is_not_quoted_however_it_is_written(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "icu.csv"
+    path.write_text(f"{line}\n")
+    for target, unit in ((None, None), ("ill", None), (None, "patient")):
+        with pytest.raises(InvalidInput) as error:
+            draft(path, target=target, unit=unit)
+        assert "number where names" in str(error.value)
+        assert not any(word in str(error.value) for word in ("Miller", "81", "yes"))
+
+
+def test_a_header_of_one_piece_asks_for_the_delimiter(tmp_path: Path) -> None:
+    path = tmp_path / "icu.csv"
+    path.write_text("age;ward;ill\n")
+    with pytest.raises(InvalidInput, match="--delimiter"):
+        draft(path, target="ill")
+    assert "[columns.ward]" in draft(path, target="ill", csv=CsvFormat(";"))
+
+
 def test_a_draft_is_filled_from_public_records(tmp_path: Path) -> None:
     (tmp_path / "private.csv").write_text("age,town,note,ill\n999,Rome,secret,maybe\n")
     rows = "".join(

@@ -7,6 +7,7 @@ must decide is marked with FILL IN. Only records that the caller declares public
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from dptune.tables.sources import batches, is_frame, names_of, table_kind
 
 __all__ = ["draft", "infer", "is_regression"]
 
+_DELIMITERS = re.compile(r"[;,\t|]")
 _MOST_CATEGORIES = 200
 _MOST_CLASSES = 100
 _FEW_NUMBERS = 20
@@ -138,12 +140,19 @@ def _unit_lines(unit: str | None) -> list[str]:
 
 
 def _distinct_names(source: Any, form: CsvFormat) -> list[str]:
+    """The names in the header. What may be the first record is refused before any word of it is shown."""
     names = names_of(source, form)
+    lines = isinstance(source, str | Path) and table_kind(Path(str(source))) != "parquet"
+    pieces = [piece for name in names for piece in (_DELIMITERS.split(name) if lines else [name])]
+    if any(_is_number(piece) for piece in pieces):
+        raise InvalidInput("The first line holds a number where names of columns should be; put a header there.")
+    if lines and len(names) == 1 < len(pieces):
+        raise InvalidInput(
+            f"The header is one piece when it is split at {form.delimiter!r}; name the delimiter (--delimiter ';')."
+        )
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidInput(f"The header has the column {twice!r} twice; rename one.")
-    if any(_is_number(name) for name in names):  # not quoted: it is perhaps the first record
-        raise InvalidInput("The first line holds a number where names of columns should be; put a header there.")
     return names
 
 
