@@ -190,6 +190,23 @@ def test_encoders_that_nobody_could_import_are_refused(toy: PublicEncoder) -> No
         importable(PublicEncoder("toy_encoder:encoder", picky, 65, shape=(64,), weights="3" * 64))
 
 
+def test_weights_that_every_import_draws_anew_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    code = """
+import torch
+from dptune.training import PublicEncoder
+{seed}
+encoder = PublicEncoder("{name}:encoder", torch.nn.Linear(4, 3), 3, shape=(4,))
+"""
+    (tmp_path / "drawn_anew.py").write_text(code.format(seed="", name="drawn_anew"))
+    (tmp_path / "drawn_once.py").write_text(code.format(seed="torch.manual_seed(3)", name="drawn_once"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(InvalidInput, match="whenever it is imported"):
+        named_encoder("drawn_anew:encoder")
+    once = named_encoder("drawn_once:encoder")
+    assert encoder_of(once.key) is once
+
+
 class Silent(Exception):
     def __str__(self) -> str:
         raise SystemExit(3)

@@ -12,8 +12,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
+import importlib.util
 import math
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -255,7 +257,30 @@ def named_encoder(name: str) -> PublicEncoder:
             f"{name!r:.200} is not a PublicEncoder of this name, so nobody could predict with the released model. "
             "Define it in a module of its own: PublicEncoder('module:attribute', ...)."
         )
+    _check_again(found)
     return found
+
+
+@functools.cache
+def _check_again(encoder: PublicEncoder) -> None:
+    """Refuse weights that every import draws anew: the released model would fit nobody's encoder."""
+    module, _, attribute = encoder.name.partition(":")
+    spec = getattr(sys.modules.get(module), "__spec__", None)
+    if encoder.weights is not None or spec is None or spec.loader is None:
+        return
+    again = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(again)
+        found = getattr(again, attribute, None)
+    except (Exception, SystemExit):  # a module that runs only once says nothing
+        return
+    finally:
+        _KNOWN[encoder.name] = encoder
+    if isinstance(found, PublicEncoder) and found.sha256 != encoder.sha256:
+        raise InvalidInput(
+            f"The encoder {encoder.name!r:.200} has other weights whenever it is imported, so nobody could predict "
+            "with the released model. Load its weights from a file in its module, or fix the seed there."
+        )
 
 
 def importable(encoder: PublicEncoder) -> PublicEncoder:
