@@ -44,7 +44,7 @@ def leaderboard(
 ) -> None:
     """Compare tuning methods and rivals at the same total epsilon; goes on where it was stopped."""
     from dptune.leaderboard.entrants import ENTRANTS  # noqa: PLC0415 - help must not wait for engines
-    from dptune.leaderboard.races import Protocol, Race, race  # noqa: PLC0415 - the same
+    from dptune.leaderboard.races import Protocol, Race, finished, race  # noqa: PLC0415 - the same
     from dptune.leaderboard.standings import described, standings  # noqa: PLC0415 - the same
 
     private = [name for name, one in ENTRANTS.items() if one.guaranteed]
@@ -57,6 +57,8 @@ def leaderboard(
     )
     usual = _QUICK_MINUTES if quick else _MINUTES
     limit = 0.0 if show else usual if minutes is None else real("minutes", minutes, 0.0, low_open=True)
+    if show and not finished(out):
+        raise InvalidInput(f"The folder {out} holds no finished runs. Leave --show out to make some.")
     rows = race(todo, out, workers=workers, seconds=60.0 * limit, tell=tell)
     found = standings(rows)
     asked = len(list(todo.cells()))

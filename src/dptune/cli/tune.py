@@ -18,7 +18,16 @@ from dptune.cli._output import number, print_json, print_rows, tell, to_the_cust
 from dptune.errors import Interrupted, InvalidInput, Stopped
 
 if TYPE_CHECKING:
-    from dptune.cli._job import Job, Loaded, load_data, make_budget, make_executor, read_job, with_schema
+    from dptune.cli._job import (
+        Job,
+        Loaded,
+        load_data,
+        make_budget,
+        make_executor,
+        read_job,
+        stated_records,
+        with_schema,
+    )
     from dptune.cli._tuning import make_plan, make_trainer
     from dptune.executors import Executor
     from dptune.methods import Plan
@@ -29,8 +38,8 @@ if TYPE_CHECKING:
     from dptune.sealed.statement import no_model
     from dptune.trainer import Trainer
 else:  # help must come at once: the same functions, imported when they are called
-    load_data, make_budget, make_executor, read_job, with_schema = on_call(
-        "dptune.cli._job", "load_data", "make_budget", "make_executor", "read_job", "with_schema"
+    load_data, make_budget, make_executor, read_job, stated_records, with_schema = on_call(
+        "dptune.cli._job", "load_data", "make_budget", "make_executor", "read_job", "stated_records", "with_schema"
     )
     make_plan, make_trainer = on_call("dptune.cli._tuning", "make_plan", "make_trainer")
     (run,) = on_call("dptune.sealed", "run")
@@ -176,6 +185,8 @@ def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
         executor = make_executor(job)
         if why is not None and not quiet:
             print(why)
+        for doubt in () if quiet else budget.doubts(stated_records(job, loaded.data)):
+            print(doubt)
         if not quiet:
             offer_time(job, plan, executor)
         return _run(job, plan, trainer, loaded, out, executor)

@@ -18,6 +18,7 @@ from dptune.sealed.statement import RAISED, Facts
 
 __all__ = ["answers", "attack_sentences"]
 
+_LARGE_DELTA = 1e-3  # beyond what any usual number of records allows
 _NOT_RELEASED = "NOT published: scores, the number of trainings, failures, timings, other models."
 _NOTHING_ELSE = "NOT published: scores, the number of trainings, failures, timings, any model."
 
@@ -108,6 +109,8 @@ def _strength(facts: Facts) -> Answer:
         f"In the technical measure: epsilon {at_most(facts.epsilon)} at delta {delta}. The smaller "
         "both are, the stronger the protection."
     )
+    if facts.plan.budget.delta >= _LARGE_DELTA:
+        measure += " This delta is large: up to this probability the protection may fail altogether."
     found = facts.attackers
     replaced = facts.neighbours.change == "replaced"
     text = (measure,) if found is None else (*attack_sentences(facts.word, found, replaced=replaced), measure)
