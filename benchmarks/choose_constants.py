@@ -226,6 +226,8 @@ def trainer(cell: Cell, kind: Kind, data: Dataset) -> DpSgdTrainer:
     """The kind's default with what the cell changes, and the noise that its total asks for."""
     if cell.share is not None:
         kind = replace(kind, whitened=cell.share > 0)
+    if kind.name == "table" and cell.topic != "free":
+        kind = replace(kind, whitened=False)  # as tables were trained on when these were compared
     if cell.topic == "words":
         kind = replace(kind, work=TEXT_WORK)
     made = kind.trainer(data.features, data.classes, len(data), epsilon=cell.epsilon)
@@ -318,7 +320,7 @@ def _label(cell: Cell) -> str:
 
 
 DEFAULTS = {"clip": "clip 0.1, way x 1", "tables": "clip 1, learning rate 0.02", "share": "share 0.16",
-            "words": "8192", "quantile": "quantile 0.5", "free": "reach 0.25"}  # fmt: skip
+            "words": "8192", "quantile": "quantile 0.5", "free": "reach 0.125"}  # fmt: skip
 
 
 def means(rows: list[Row]) -> dict[tuple[str, float], dict[str, list[float]]]:

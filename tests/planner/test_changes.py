@@ -87,7 +87,10 @@ def test_what_is_tried_moves_with_the_trainer() -> None:
     )
     assert half.low == pytest.approx(usual.low / 2)
     table = _rates("table", steps=300)
-    assert (table.low, table.high) == pytest.approx((0.01, 0.1))
+    assert (table.low, table.around, table.high) == pytest.approx((0.0125, 0.1, 0.8))
+    plain = _rates("table", steps=300, whitening=False)  # records as they are
+    assert plain.around is None
+    assert (plain.low, plain.high) == pytest.approx((0.01, 0.1))
 
 
 def test_the_clip_norm_of_a_quantile_begins_at_one() -> None:

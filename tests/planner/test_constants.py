@@ -16,6 +16,7 @@ import pytest
 from dptune.planner.kinds import KINDS
 from dptune.training import Quantile
 from dptune.training.benchmark_data import imdb
+from dptune.training.free_trainer import FreeTrainer
 from dptune.training.whitening import Whitening
 
 
@@ -70,3 +71,11 @@ def test_the_quantile_is_the_best_of_those_that_were_tried(script: Any) -> None:
     rows = [row for row in script.read() if row.cell.topic == "quantile" and row.cell.quantile]
     chosen = script.chosen_without("quantile", rows)
     assert chosen == dict.fromkeys(("adult", "fashion-mnist", "imdb", "mnist"), f"quantile {Quantile().quantile:g}")
+
+
+def test_the_reach_of_the_free_optimiser_is_what_most_others_choose(script: Any) -> None:
+    rows = [row for row in script.read() if row.cell.topic == "free" and row.cell.reach]
+    chosen = script.chosen_without("free", rows)
+    assert set(chosen) == {"adult", "fashion-mnist", "imdb", "mnist"}
+    reach = inspect.signature(FreeTrainer).parameters["reach"].default
+    assert sum(label == f"reach {reach:g}" for label in chosen.values()) >= 3

@@ -13,6 +13,7 @@ from scipy import sparse
 from dptune import tune
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
+from dptune.methods import Budget
 from dptune.planner import default_space, default_trainer
 from dptune.planner.incoming import Declared, bring_in
 from dptune.sealed.reading import read_vault
@@ -186,3 +187,12 @@ def test_public_units_are_counted(tmp_path: Path) -> None:
 def test_units_that_are_not_declared_well_are_one_line(declared: Declared, data: Any, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         bring_in(data, declared, None)
+
+
+def test_a_weak_budget_is_said_to_be_one(tmp_path: Path) -> None:
+    for budget, word in (((3.0, 0.01), "Delta 0.01 is a weak promise for about 1200"), ((50.0, 1e-5), "Epsilon 50")):
+        told: list[str] = []
+        given: dict[str, Any] = {"epsilon": budget[0], "delta": budget[1], "explain": told.append}
+        tune(_records(), out=tmp_path / word[:5], seed=1, data_is="public", **given)
+        assert any(line.startswith(word) for line in told)
+    assert Budget(3.0, 1e-5).doubts(1200) == ()

@@ -16,7 +16,7 @@ from dptune.planner.forecast import HUNGER
 from dptune.planner.kinds import KINDS, lost_to_steps
 from dptune.planner.steps import HASTE, best_pace, pace_loss
 from dptune.spaces import Choice, Float, Space
-from dptune.training import DpSgdTrainer, Mlp, Settings
+from dptune.training import DpSgdTrainer, Mlp, Settings, Whitening
 
 
 def _noise(rate: float, steps: int, epsilon: float) -> float:
@@ -66,12 +66,27 @@ def test_tables_know_the_total() -> None:
     plain, known = default_trainer(108, 2, 32_000), default_trainer(108, 2, 32_000, epsilon=3.0)
     assert (plain.settings.batch_size, plain.settings.steps, plain.settings.learning_rate) == (1000.0, 300, 0.02)
     assert known.settings.sampling_rate * known.settings.steps > plain.settings.sampling_rate * plain.settings.steps
-    way = known.settings.learning_rate * known.settings.steps
-    assert way == pytest.approx(6.0)
+    assert known.settings.learning_rate * known.settings.steps == pytest.approx(30.0)
+    assert known.whitening == Whitening(0.1, centred=True)
+    assert plain.whitening is None
+    ((_, rates),) = KINDS["table"].space(108, 32_000, epsilon=3.0).dimensions
+    assert rates.around == known.settings.learning_rate  # type: ignore[union-attr]
     ((_, rates),) = default_space(known.settings.steps).dimensions
     assert rates.low * known.settings.steps == pytest.approx(3.0)  # type: ignore[union-attr]
-    space = KINDS["table"].space(108, 32_000, epsilon=3.0)
-    assert space == default_space(known.settings.steps)
+
+
+@pytest.mark.parametrize(("features", "records", "epsilon"), [(1024, 5000, 1.0), (500, 100_000, 1.0), (20, 2**25, 1.0)])
+def test_tables_that_cannot_be_levelled_in_time_are_trained_on_as_they_are(
+    features: int, records: int, epsilon: float
+) -> None:
+    made = default_trainer(features, 2, records, epsilon=epsilon)
+    assert made.whitening is None
+    assert made.settings.learning_rate * made.settings.steps == pytest.approx(6.0)
+    space = KINDS["table"].space(features, records, epsilon=epsilon)
+    assert space == default_space(made.settings.steps)
+
+
+def test_steps_of_no_number_are_refused() -> None:
     with pytest.raises(InvalidInput, match="'steps'"):
         default_space(0)
 

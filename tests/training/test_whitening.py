@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -20,6 +21,7 @@ from dptune.executors.models import open_model, pack_model
 from dptune.judging import correct
 from dptune.randomness import Randomness
 from dptune.training import (
+    Adam,
     Cnn,
     DpSgdTrainer,
     Holdout,
@@ -30,8 +32,9 @@ from dptune.training import (
     linear,
     softmax,
 )
-from dptune.training.lens import Lens
-from dptune.training.whitening import MOST_FEATURES, check_whitened, second_moments, through
+from dptune.training.lens import LONGEST, CentredLens, Lens
+from dptune.training.moments import second_moments
+from dptune.training.whitening import MOST_FEATURES, check_whitened, through
 from dptune.units import UnitDataset
 
 SETTINGS = Settings.from_batch(60, 600, noise_multiplier=2.0, steps=50, clip_norm=0.5, learning_rate=2.0)
@@ -54,15 +57,14 @@ def _data(count: int = 600) -> Dataset:
     return Dataset(x / np.linalg.norm(x, axis=1, keepdims=True), y, 2)
 
 
-@given(ROWS, st.floats(1e-3, 1e3), st.floats(0.5, 1.0), st.data())
+@given(ROWS, st.floats(1e-3, 1e3), st.floats(0.5, 1.0), st.booleans(), st.data())
 def test_one_record_moves_the_moments_by_at_most_their_length(
-    x: Array, radius: float, length: float, data: st.DataObject
+    x: Array, radius: float, length: float, constant: bool, data: st.DataObject
 ) -> None:
     place = data.draw(st.integers(0, len(x) - 1))
-    moved = second_moments(_private(x), radius, length) - second_moments(
-        _private(np.delete(x, place, axis=0)), radius, length
-    )
-    alone = second_moments(_private(x[place : place + 1]), radius, length)
+    moments = functools.partial(second_moments, radius=radius, length=length, constant=constant)
+    moved = moments(_private(x)) - moments(_private(np.delete(x, place, axis=0)))
+    alone = moments(_private(x[place : place + 1]))
     assert np.array_equal(moved, alone)  # to the last bit: the others' rounding does not depend on it
     assert np.linalg.norm(moved) <= length
     assert np.array_equal(moved, moved.T)
@@ -123,6 +125,7 @@ def test_the_cost_is_that_of_training_and_moments() -> None:
 def test_a_lens_brings_down_what_all_records_have_in_common() -> None:
     data = _data()
     lens = Whitening(0.5).lens(data, dataclasses.replace(SETTINGS, noise_multiplier=0.3), Randomness.rehearsal(1))
+    assert isinstance(lens, Lens)
     assert lens.taken.size == 1
     assert abs(lens.directions[0, 0]) > 0.95
     shown = through(data, lens)
@@ -153,8 +156,90 @@ def test_without_noise_few_features_and_many_records_the_lens_is_the_inverse_roo
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     free = dataclasses.replace(SETTINGS, noise_multiplier=0.0, batch_size=500.0)
     lens = Whitening().lens(_private(x), free, Randomness.rehearsal(0))
+    assert isinstance(lens, Lens)
     largest = np.linalg.eigvalsh(x.T @ x / 5000)[-1]
     assert lens.taken == pytest.approx([1.0 - math.sqrt(0.5 / largest)], abs=1e-3)
+
+
+@pytest.mark.parametrize("features", [1, 2, 5, 37])
+def test_a_record_through_a_centred_lens_has_the_same_bits_in_every_company(features: int) -> None:
+    rng = np.random.default_rng(features)
+    middle, matrix = (rng.normal(size=shape).astype(np.float32) for shape in ((features,), (features, features)))
+    lens = CentredLens(middle, matrix)
+    x = rng.normal(size=(300, features)).astype(np.float32)
+    x[5], x[6, 0], x[7, -1], x[8, 0] = middle, np.inf, np.nan, 3e38
+    together = lens(x)
+    alone = np.concatenate([lens(x[place : place + 1]) for place in range(len(x))])
+    assert np.array_equal(together, alone)
+    assert np.array_equal(lens(x[::-1][:171]), together[::-1][:171])
+    assert not together[5:8].any()
+    assert np.isfinite(together).all()
+    assert np.linalg.norm(together, axis=1).max() <= LONGEST * (1 + 1e-6)
+    exact = (x[9:].astype(np.float64) - middle) @ matrix
+    exact *= np.minimum(1.0, LONGEST / np.linalg.norm(exact, axis=1, keepdims=True))
+    assert np.allclose(together[9:], exact, atol=1e-5)
+
+
+def _table(count: int = 4000) -> tuple[Dataset, Array]:
+    """Numbers that fill a hundredth of their ranges and go together; what tells classes apart is their difference."""
+    rng = np.random.default_rng(8)
+    common, own = rng.normal(size=(count, 1)), rng.normal(size=(count, 3))
+    x = 0.5 + 0.01 * np.concatenate([common + 0.1 * own[:, :2], own[:, 2:]], axis=1)
+    return Dataset(x, (own[:, 0] > own[:, 1]).astype(np.int64), 2), x
+
+
+def test_a_centred_lens_takes_means_away_and_brings_every_direction_to_one_level() -> None:
+    data, x = _table()
+    free = dataclasses.replace(SETTINGS, noise_multiplier=0.0, batch_size=400.0)
+    lens = Whitening(centred=True).lens(data, free, Randomness.rehearsal(0))
+    assert isinstance(lens, CentredLens)
+    assert lens.middle == pytest.approx(x.mean(axis=0), abs=2e-4)
+    shown = (x - lens.middle.astype(np.float64)) @ lens.matrix
+    assert shown.T @ shown / len(x) == pytest.approx(np.eye(3) / 3.0, abs=0.04)  # directions are as rounding has them
+
+
+def test_directions_that_noise_hides_are_not_brought_up() -> None:
+    data, _ = _table()
+    settings = dataclasses.replace(SETTINGS, batch_size=400.0)
+    whitening = Whitening(0.1, centred=True)
+    edge = math.sqrt(2.0 * 4) * whitening.noise_multiplier(settings) / 4000.0
+    for seed in range(20):
+        lens = whitening.lens(data, settings, Randomness.rehearsal(seed))
+        assert isinstance(lens, CentredLens)
+        most = np.linalg.norm(lens.matrix.astype(np.float64), 2)
+        assert most <= 1.0001 / math.sqrt(edge)  # mass is at most one, so the floor is at least the edge of noise
+        assert np.abs(lens.middle).max() < 2.0
+
+
+def test_a_table_of_narrow_numbers_is_learnt_where_it_is_brought_to_a_level() -> None:
+    data, _ = _table(8000)
+    settings = Settings.from_batch(
+        1600, 8000, noise_multiplier=8.0, steps=300, clip_norm=1.0, learning_rate=0.1, optimizer=Adam()
+    )
+    plain = DpSgdTrainer(softmax(3, 2), settings, validation=data)
+    levelled = dataclasses.replace(plain, whitening=Whitening(0.1, centred=True))
+    key = Randomness.rehearsal(3)
+    assert plain.fit({}, data, key).score < 0.7
+    assert levelled.fit({}, data, key).score > 0.9
+    assert "centred" in levelled.declared_training
+
+
+def test_a_centred_lens_is_packed_with_its_model_and_units_are_brought_to_a_level_too() -> None:
+    data, key = _data(), Randomness.rehearsal(7)
+    trainer = DpSgdTrainer(softmax(5, 2), SETTINGS, whitening=Whitening(centred=True))
+    model = trainer.fit({}, data, key).model
+    again = open_model(pack_model(model))
+    assert isinstance(again, TrainedModel)
+    assert isinstance(again.lens, CentredLens)
+    assert np.array_equal(again.logits(np.asarray(data.x)), model.logits(np.asarray(data.x)))
+    assert pack_model(again) == pack_model(model)
+    units = UnitDataset(data, np.arange(600) // 2, unit_rows=2)
+    trainer.check({}, units)
+    assert isinstance(trainer.fit({}, units, key).model.lens, CentredLens)
+    held = dataclasses.replace(trainer, holdout=Holdout(0.2, 120.0, 0.05))
+    assert 0.0 < held.fit({}, data, key).score < 1.5
+    nobody = trainer.fit({}, data.take(np.arange(0)), key).model  # no records at all
+    assert np.isfinite(nobody.logits(np.asarray(data.x))).all()
 
 
 @pytest.mark.parametrize("model", [softmax(5, 2), Mlp(5, 2, (8,))])
@@ -216,10 +301,12 @@ def test_candidates_never_share_a_key() -> None:
 
 
 @pytest.mark.parametrize("value", [0.25, 1e-320, 1e308, np.inf, np.nan])
-def test_no_record_makes_a_training_fail_however_errors_are_set(value: float) -> None:
+@pytest.mark.parametrize("centred", [False, True])
+def test_no_record_makes_a_training_fail_however_errors_are_set(value: float, centred: bool) -> None:
     x = np.array(_data(50).x, np.float64)
     x[3, 2] = value
-    trainer = DpSgdTrainer(softmax(5, 2), dataclasses.replace(SETTINGS, steps=2), whitening=Whitening())
+    whitening = Whitening(centred=centred)
+    trainer = DpSgdTrainer(softmax(5, 2), dataclasses.replace(SETTINGS, steps=2), whitening=whitening)
     odd = _data(50).holding(x, _data(50).y)
     with np.errstate(under="raise", over="raise", invalid="raise"):
         assert trainer.fit({}, odd, Randomness.rehearsal(1)).model.lens is not None
@@ -244,6 +331,16 @@ def test_bad_figures_are_refused_in_one_line() -> None:
         Whitening(0.0)
     with pytest.raises(InvalidInput, match="'radius'"):
         Whitening(radius=-1.0)
+    with pytest.raises(InvalidInput, match="'centred'"):
+        Whitening(centred=1)  # type: ignore[arg-type]
+    square = np.eye(2, dtype=np.float32)
+    for middle, matrix in ((square[0], square[:1]), (square, square), (square[0].astype(float), square)):
+        with pytest.raises(InvalidInput, match="lens"):
+            CentredLens(middle, matrix)
+    with pytest.raises(InvalidInput, match="finite"):
+        CentredLens(square[0], square * np.float32(np.nan))
+    with pytest.raises(InvalidInput, match="rows of 2 features"):
+        CentredLens(square[0], square)(np.zeros((3, 5), np.float32))
     with pytest.raises(InvalidInput, match="at most 2048 features"):
         check_whitened(MOST_FEATURES + 1, 10)
     with pytest.raises(InvalidInput, match="records"):

@@ -46,6 +46,7 @@ __all__ = ["case", "trainer_case"]
 _RATES = {"1": 1.0, "0.5": 0.5}
 _STEPS = {"1": 1, "3": 3}
 _SECURE = {"fast": False, "secure": True}
+_WHITENING = {"as they are": None, "whitened": Whitening(), "brought to a level": Whitening(centred=True)}
 _FRACTION, _DENOMINATOR = 0.5, 4.0
 
 
@@ -225,7 +226,7 @@ def trainer_case(deck: Deck) -> Case:
     settings = dataclasses.replace(_settings(deck), sampling_rate=1.0)
     if plain := deck.deal("training", {"as dealt": False, "one plain step": True}):
         settings = dataclasses.replace(settings, steps=1, optimizer=Sgd(), schedule=Constant())
-    whitening = deck.deal("records", {"as they are": None, "whitened": Whitening()}) if isinstance(model, Mlp) else None
+    whitening = deck.deal("records", _WHITENING) if isinstance(model, Mlp) else None
 
     def fit(data: Dataset, place: int | None) -> tuple[str | None, Any, float]:
         """The words of a failure, the model, the score."""

@@ -12,8 +12,9 @@ import numpy as np
 from dptune.audit.supported import COMPANIES, POSITIONS, TYPES, Worlds, worlds
 from dptune.audit.walk import Case, Deck, Movement
 from dptune.data import Dataset
-from dptune.training.lens import Lens
-from dptune.training.whitening import second_moments, through
+from dptune.training.lens import CentredLens, Lens
+from dptune.training.moments import second_moments
+from dptune.training.whitening import through
 from dptune.units import UnitDataset
 
 __all__ = ["case"]
@@ -30,7 +31,7 @@ def _as_units(data: Dataset, own: int | None) -> UnitDataset:
     return UnitDataset(data, keys, unit_rows=2)
 
 
-def _seen(data: Dataset | UnitDataset, lens: Lens) -> np.ndarray:
+def _seen(data: Dataset | UnitDataset, lens: Lens | CentredLens) -> np.ndarray:
     shown = through(data, lens)
     return (shown.rows if isinstance(shown, UnitDataset) else shown).x
 
@@ -43,16 +44,21 @@ def case(deck: Deck) -> Case:
     given = worlds(company, 2, position, deck.deal("type", TYPES))
     radius, length = deck.deal("radius", _RADII), deck.deal("length", _LENGTHS)
     units = deck.deal("records", {"rows": False, "units": True})
-    drawn = np.linalg.qr(deck.rng.normal(size=(features, features)))[0][:, : (features + 1) // 2]
-    lens = Lens(np.ascontiguousarray(drawn, np.float32), np.full(drawn.shape[1], 0.7, np.float32))
+    centred = deck.deal("lens", {"of a few directions": False, "centred": True})
+    drawn = np.linalg.qr(deck.rng.normal(size=(features, features)))[0]
+    few = np.ascontiguousarray(drawn[:, : (features + 1) // 2], np.float32)
+    lens: Lens | CentredLens = Lens(few, np.full(few.shape[1], 0.7, np.float32))
+    if centred:
+        lens = CentredLens(drawn[0].astype(np.float32), np.ascontiguousarray(3.0 * drawn, np.float32))
     return Case("moments", deck.describe(), lambda: _look(given, radius, length, units, lens))
 
 
-def _look(given: Worlds, radius: float, length: float, units: bool, lens: Lens) -> Sequence[Movement]:
+def _look(given: Worlds, radius: float, length: float, units: bool, lens: Lens | CentredLens) -> Sequence[Movement]:
+    constant = isinstance(lens, CentredLens)
     without = _as_units(given.without, None) if units else given.without
     having = _as_units(given.having, given.place) if units else given.having
     try:
-        sums = [second_moments(data, radius, length) for data in (without, having)]
+        sums = [second_moments(data, radius, length, constant=constant) for data in (without, having)]
         others, all_of_them = _seen(given.without, lens), _seen(given.having, lens)
     except Exception as error:  # whatever it ends with
         return [Movement(f"failure on records ({type(error).__name__}: {error})", 1.0, 0.0)]

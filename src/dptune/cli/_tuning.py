@@ -24,6 +24,7 @@ from dptune.planner import (
     regression_space,
     with_score,
 )
+from dptune.planner.asked import evenly
 from dptune.planner.changes import Changed, Changes
 from dptune.regression import range_of
 from dptune.spaces import Choice, Float, Int, Space
@@ -73,7 +74,8 @@ def _trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, obj
         raise InvalidInput("The built-in models need a dptune Dataset; bring your own 'trainer' for other data.")
     ends = range_of(data)
     if _uses_defaults(job) and ends is not None:
-        return default_regression(data.features, ends, public_records(job, data), validation=public)
+        records, total = public_records(job, data), make_budget(job).epsilon
+        return default_regression(data.features, ends, records, validation=public, epsilon=total)
     if (usual := _usual(job)) is not None and ends is None:
         records, epsilon = public_records(job, data), make_budget(job).epsilon
         return usual.trainer(data.features, data.classes, records, epsilon=epsilon, validation=public)
@@ -96,7 +98,7 @@ def _trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, obj
         schedule=_SCHEDULES[_named("schedule", job.get("model", "schedule", "constant"), _SCHEDULES)](),
         clipping=named_clipping(job.get("model", "clipping", "flat")),
     )
-    activation = job.get("model", "activation", "tanh")
+    activation, table = job.get("model", "activation", "tanh"), job.get("data", "schema") is not None
     if ends is not None:
         model: Mlp = Regression(data.features, hidden, activation, target_range=ends)
     else:
@@ -106,7 +108,7 @@ def _trainer(job: Job, data: object, public: Dataset | None) -> Trainer[Any, obj
         settings,
         validation=public,
         prepared=features_of(job.sections),
-        whitening=Whitening() if job.get("model", "whitening", False) else None,
+        whitening=Whitening(centred=table) if job.get("model", "whitening", False) else None,
     )
 
 
@@ -157,7 +159,8 @@ def make_space(job: Job, data: object = None) -> Space:
         return regression_space()
     usual = None if fields else _usual(job)
     if usual is not None and isinstance(data, Dataset | UnitDataset) and not numbers:
-        return usual.space(data.features, public_records(job, data), epsilon=make_budget(job).epsilon)
+        found = usual.space(data.features, public_records(job, data), epsilon=make_budget(job).epsilon)
+        return found if job.get("data", "score") is None else evenly(found)
     if not fields:
         fields = {"learning_rate": {"low": 0.01, "high": 10.0, "log": True}, "clip_norm": [0.1, 0.3, 1.0, 3.0]}
         if numbers:  # errors are shares of the range, and their gradients short

@@ -11,12 +11,13 @@ import json
 import math
 import zipfile
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from dptune._typing import AnyArray
-from dptune.training.lens import Lens
+from dptune.training.lens import CentredLens, Lens
 from dptune.training.models import Activation, Cnn, Conv, GlobalMean, MaxPool, Mlp, Regression
 from dptune.training.trained_model import Trained, TrainedModel
 from dptune.training.trained_regression import TrainedRegression, trained
@@ -132,8 +133,9 @@ def _describe_trained(model: Trained[Any], arrays: list[AnyArray]) -> Any:
     arrays.append(np.asarray(model.parameters))
     own: dict[str, Any] = {} if model.prepared == "none" else {"prepared": model.prepared}
     if model.lens is not None:
-        arrays.extend([model.lens.directions, model.lens.taken])
-        own["lens"] = [1, 2]
+        centred = isinstance(model.lens, CentredLens)
+        arrays.extend(getattr(model.lens, one.name) for one in fields(model.lens))
+        own["centred_lens" if centred else "lens"] = [1, 2]
     return {"trained": {**_describe_model(model.description), "engine": model.engine, "parameters": 0, **own}}
 
 
@@ -154,7 +156,10 @@ def _restore_trained(stored: Mapping[str, Any], arrays: Mapping[str, Any]) -> Tr
     """A built-in model; its description is checked as if a user had written it."""
     parameters = _array(stored["parameters"], arrays)
     prepared = str(stored.get("prepared", "none"))
-    lens = Lens(*(_array(place, arrays) for place in stored["lens"])) if "lens" in stored else None
+    lens: Lens | CentredLens | None = None
+    for name, kind in (("lens", Lens), ("centred_lens", CentredLens)):
+        if name in stored:
+            lens = kind(*(_array(place, arrays) for place in stored[name]))
     made = trained(_restore_model(stored), parameters, str(stored["engine"]), prepared, lens)
     made.check()
     return made

@@ -50,7 +50,7 @@ class PrivateTunedClassifier(ClassifierMixin, PrivateTuned):  # type: ignore[mis
         >>> x, y = load_iris(return_X_y=True)
         >>> model = PrivateTunedClassifier(epsilon=3.0, data_is="public", random_state=0).fit(x, y)
         >>> model.predict(x[:2]).shape, sorted(model.best_params_)
-        ((2,), ['batch_size', 'learning_rate', 'noise_multiplier'])
+        ((2,), ['learning_rate', 'noise_multiplier'])
     """
 
     def predict(self, X: Any) -> Any:

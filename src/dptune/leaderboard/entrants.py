@@ -18,7 +18,7 @@ from dptune.leaderboard.setting import Setting
 from dptune.methods import Budget, LinearScaling, Naive, NonPrivateOptimum, Plan, RandomGuess, RandomStopping
 from dptune.planner import choose, default_space
 from dptune.spaces import Float, Space
-from dptune.training import AdamBC, DpSgdTrainer, Quantile
+from dptune.training import Adam, AdamBC, DpSgdTrainer, Quantile
 from dptune.training.clipping import Clipping
 from dptune.training.free_trainer import FreeTrainer
 
@@ -161,8 +161,10 @@ def _quantile(given: Setting) -> tuple[Plan, Any]:
 
 
 def _adambc(given: Setting) -> tuple[Plan, Any]:
-    """Adam's learning rates mean the same whatever the gradients, so all kinds of data get those of tables."""
-    trainer, space = given.trainer, default_space(given.trainer.settings.steps)
+    """Adam's learning rates mean the same whatever the gradients: those of tables as they are, for all other kinds."""
+    trainer = given.trainer
+    own = isinstance(trainer.settings.optimizer, Adam)
+    space = given.space if own else default_space(trainer.settings.steps)
     settings = replace(trainer.settings, optimizer=AdamBC(), learning_rate=float(space.default["learning_rate"]))
     return _tuned(given, replace(trainer, settings=settings), space)
 

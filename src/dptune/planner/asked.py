@@ -11,10 +11,10 @@ from dptune.methods import Budget, Method
 from dptune.methods.registry import method_named
 from dptune.methods.settings import Surroundings, method_from_settings
 from dptune.planner.advice import Advice, choose
-from dptune.spaces import Dimension, Domain, Space
+from dptune.spaces import Dimension, Domain, Float, Space
 from dptune.trainer import DeclaresCost, DeclaresScore, has_own_score
 
-__all__ = ["asked_for", "tried_space"]
+__all__ = ["asked_for", "evenly", "tried_space"]
 
 _HELD = 0.2  # of the records, for private scores; as in a job
 
@@ -94,6 +94,30 @@ def asked_for(
     said = f"As asked for: {made.name}. The total, tuning included, is epsilon {plan.price():.4g}"
     with_noise = "." if noise is None else f", with noise {noise:.4g} in every run."
     return Advice(plan, made, f"{said} at delta {budget.delta:g}{with_noise}")
+
+
+def evenly(space: Space) -> Space:
+    """The same space without an expected value: that follows from rules for accuracy, not for a score of one's own.
+
+    Args:
+        space: what is tried by default.
+
+    Returns:
+        What is expected around a value is as likely from a quarter to four times of it.
+
+    Example:
+        >>> from dptune import Float, Space
+        >>> ((_, rates),) = evenly(Space(rate=Float(0.1, 100, log=True, around=10, spread=2))).dimensions
+        >>> rates.low, rates.high, rates.around
+        (2.5, 40.0, None)
+    """
+    return Space(**{name: _even(one) for name, one in space.dimensions})
+
+
+def _even(one: Dimension) -> Dimension:
+    if not isinstance(one, Float) or one.around is None:
+        return one
+    return Float(max(one.low, one.around / 4.0), min(one.high, one.around * 4.0), one.log)
 
 
 def tried_space(space: Domain | Mapping[str, Dimension] | None, method: Any) -> Domain | None:

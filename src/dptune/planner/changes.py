@@ -131,7 +131,8 @@ class Changed:
             schedule=own.schedule if said.schedule is None else said.schedule,
             learning_rate=rate if said.learning_rate is None else said.learning_rate,
         )
-        whitening = Whitening() if said.whitening else usual.whitening  # one that is asked for is never left out
+        asked = Whitening(centred=self.kind.name == "table") if said.whitening else None  # that is never left out
+        whitening = usual.whitening or asked
         return replace(usual, settings=settings, whitening=whitening)
 
     def space(self, features: int, records: int, *, epsilon: float) -> Space:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
-from dptune.planner.defaults import TABLE_STAKES, default_space, default_trainer
+from dptune.planner.defaults import TABLE_STAKES, default_trainer, table_space
 from dptune.planner.incoming import Incoming
 from dptune.planner.steps import Pace, best_pace, least_noise, pace_loss
 from dptune.spaces import Float, Space
@@ -55,7 +55,8 @@ class Kind:
         work: how many features of records one training may read, so that it does not take too long.
         width: what is tried reaches from the rule over this to the rule times this.
         spread: and is likeliest within this factor of the rule.
-        whitened: whether trainings begin with noised second moments, where records have few enough features.
+        whitened: whether trainings begin with noised second moments, where records have few enough features; records
+            of tables are centred and brought to one level.
         travel: learning rate x clip norm x steps for 60,000 records at epsilon 1, where records are not whitened.
         stakes: how many times more noise and haste lose than usual (:mod:`dptune.planner.steps`).
 
@@ -95,7 +96,9 @@ class Kind:
             The trainer; its noise is set by a plan.
         """
         if self.name == "table":
-            return default_trainer(features, classes, records, validation=validation, epsilon=epsilon)
+            return default_trainer(
+                features, classes, records, validation=validation, epsilon=epsilon, levelled=self.whitened
+            )
         pace = self._pace(features, records, epsilon)
         settings = Settings.from_batch(
             pace.rate * records,
@@ -126,7 +129,7 @@ class Kind:
             A space with one parameter.
         """
         if self.name == "table":
-            return default_space(default_trainer(features, 2, records, epsilon=epsilon).settings.steps)
+            return table_space(features, records, epsilon=epsilon, levelled=self.whitened)
         middle = self._learning_rate(features, records, epsilon)
         ends = middle / self.width, middle * self.width
         return Space(learning_rate=Float(*ends, log=True, around=middle, spread=self.spread))
@@ -199,7 +202,7 @@ KINDS = {
     "image": Kind("image", "two-scale-gradients", whitened=True),
     "photo": Kind("photo", "levelled-scattering", _PHOTO_WORK, travel=_SHORTER_TRAVEL, stakes=_PHOTO_STAKES),
     "text": Kind("text", "none", _TEXT_WORK, travel=_SHORTER_TRAVEL),  # hashed words have unit length already
-    "table": Kind("table", "none"),
+    "table": Kind("table", "none", whitened=True),
 }
 
 _BENCHMARKS = {

@@ -1,7 +1,8 @@
 """What is trained and tried where nobody said, for targets that are numbers; and which score compares models.
 
 Every figure follows from public ones. Gradients of a regression are errors, as shares of the range, times features:
-mostly a tenth or less, so the clip norm is small. The learning rate falls to zero, which averages noise out.
+mostly a tenth or less, so the clip norm is small. The learning rate falls to zero, which averages noise out. Where the
+total is known, records are brought to a level first, as those of other tables (:mod:`dptune.planner.defaults`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from dptune._validate import integer
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
+from dptune.planner.defaults import LEVELLING, is_levelled
 from dptune.regression import range_of
 from dptune.scores import Score, check_score, score_named
 from dptune.spaces import Float, Space
@@ -32,7 +34,12 @@ _SHARE = 32
 
 
 def default_regression(
-    features: int, target_range: tuple[float, float], records: int, *, validation: Dataset | None = None
+    features: int,
+    target_range: tuple[float, float],
+    records: int,
+    *,
+    validation: Dataset | None = None,
+    epsilon: float | None = None,
 ) -> DpSgdTrainer:
     """A private linear regression for a table, from public figures alone.
 
@@ -44,6 +51,7 @@ def default_regression(
         target_range: The declared range of the target.
         records: About how many records there are, a public figure.
         validation: Public records for scores; without them scores come from private ones, noised and paid for.
+        epsilon: The total budget, where it is known; then records are brought to a level first.
 
     Returns:
         The trainer; its noise is set by a plan.
@@ -69,7 +77,9 @@ def default_regression(
         optimizer=Adam(),
         schedule=Cosine(),
     )
-    return DpSgdTrainer(linear(features, target_range), settings, validation=validation)
+    levelled = epsilon is not None and is_levelled(features, records, epsilon)
+    model = linear(features, target_range)
+    return DpSgdTrainer(model, settings, validation=validation, whitening=LEVELLING if levelled else None)
 
 
 def regression_space() -> Space:

@@ -10,7 +10,7 @@ from typing import Any
 from dptune.accounting import ADDED_OR_REMOVED, Neighbours, Runs
 from dptune.errors import InvalidInput
 from dptune.methods import Budget, Method
-from dptune.planner.asked import asked_for, tried_space
+from dptune.planner.asked import asked_for, evenly, tried_space
 from dptune.planner.encoded import bring_in_with, features_name
 from dptune.planner.incoming import Declared, Incoming
 from dptune.planner.kinds import KINDS, kind_with
@@ -25,7 +25,7 @@ from dptune.sealed.rehearsal import report
 from dptune.sealed.release import Release
 from dptune.sealed.run import check_new, run
 from dptune.sealed.statement import no_model
-from dptune.spaces import Dimension, Domain
+from dptune.spaces import Dimension, Domain, Space
 from dptune.tables import Schema
 from dptune.trainer import Trainer
 from dptune.training import DpSgdTrainer, PublicEncoder
@@ -124,7 +124,7 @@ def tune(
         >>> digits = load("digits").train
         >>> release = tune(digits, records=1400, epsilon=3, delta=1e-4, seed=1, data_is="public", explain=None, out="d")
         >>> sorted(release.params)
-        ['batch_size', 'learning_rate', 'noise_multiplier']
+        ['learning_rate', 'noise_multiplier']
     """
     check_new(options.get("out") if resume is None else None)
     budget = Budget(epsilon, delta, neighbours)
@@ -141,13 +141,16 @@ def tune(
     own = None if trainer is None or space is None else (trainer, space)
     usual = own or _default(brought, model, prepared, epsilon)
     made, tried = with_score(usual[0], wanted), usual[1] if space is None else space
+    if space is None and wanted is not None and isinstance(tried, Space):
+        tried = evenly(tried)
     if model is not None and isinstance(made, DpSgdTrainer):
         try_network(made, tried, brought.data, pickle=bool(options.get("pickle")))
     if resume is not None:
         return finish(resume, made, brought.data, budget, options)
     advice = asked_for(method, made, tried, budget, records=brought.records, runs=runs)
     if explain is not None:
-        explain(advice.explanation)
+        for said in (advice.explanation, *budget.doubts(brought.records)):
+            explain(said)
         rehearsal, hidden = options.get("rehearsal"), options.get("release_at") is not None
         if rehearsal is not None and not hidden and options.get("seed") is None:
             explain(offer(advice.plan, Path(rehearsal), options.get("executor")))
@@ -192,7 +195,8 @@ def _default(
     if model is not None:
         return network_trainer(model, width, brought.data.classes, records), network_space()
     if ends is not None:
-        return replace(default_regression(width, ends, records), prepared=features), regression_space()
+        made = default_regression(width, ends, records, epsilon=epsilon)
+        return replace(made, prepared=features), regression_space()
     kind = KINDS["table"] if features == "none" else kind_with(features)
     made = kind.trainer(width, brought.data.classes, records, epsilon=epsilon)
     return made, kind.space(width, records, epsilon=epsilon)

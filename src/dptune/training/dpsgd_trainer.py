@@ -34,7 +34,7 @@ from dptune.training.dpsgd import Engine, ReleasesModules, Settings, check_keys,
 from dptune.training.engines import engine_for
 from dptune.training.features import check_features
 from dptune.training.holdout import Holdout
-from dptune.training.lens import Lens
+from dptune.training.lens import CentredLens, Lens
 from dptune.training.models import Cnn, Mlp, Regression
 from dptune.training.noise import generator_of
 from dptune.training.trained_model import parameters_of
@@ -401,7 +401,7 @@ class DpSgdTrainer:
             numbers=range_of(data) is not None,
         )
 
-    def _wrap(self, engine: Engine, flat: Floats, data: object, lens: Lens | None) -> Any:
+    def _wrap(self, engine: Engine, flat: Floats, data: object, lens: Lens | CentredLens | None) -> Any:
         """What is released; of modules that predict numbers, one that gives them in the declared range."""
         if isinstance(self.model, Mlp | Cnn):
             return as_model(self.model, flat, self.engine, self.prepared, lens)
@@ -417,7 +417,7 @@ class DpSgdTrainer:
         self,
         engine: Engine,
         flat: Floats,
-        lens: Lens | None,
+        lens: Lens | CentredLens | None,
         data: Dataset | UnitDataset,
         held: Indices | None,
         key: Randomness,

@@ -1,9 +1,10 @@
-"""A lens: directions in which records stand out are brought down, then every record is scaled to length one.
+"""Lenses: what records are looked at through, so that no direction stands out.
 
-It is a matrix of a few directions, computed from noised sums (:mod:`dptune.training.whitening`), and part of the model:
-records go through it before the model sees them, in training and afterwards. What becomes of a record depends on that
-record and the lens alone, to the last bit: numpy and BLAS are given one record at a time, or the engine's own product,
-whose rows do not depend on each other.
+A :class:`Lens` brings a few directions down and scales every record to length one; a :class:`CentredLens` centres
+records and brings all directions to one level. Both are computed from noised sums
+(:mod:`dptune.training.whitening`), and part of the model: records go through it before the model sees them, in training
+and afterwards. What becomes of a record depends on that record and the lens alone, to the last bit: numpy and BLAS are
+given one record at a time, or the engine's own product, whose rows do not depend on each other.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from dptune.training._layers import on_lines
 from dptune.training.engines import engine_for
 from dptune.training.models import Mlp
 
-__all__ = ["Lens"]
+__all__ = ["LONGEST", "CentredLens", "Lens"]
+
+LONGEST = 1.5
+"""Records of tables are about one long when they are brought to a level; longer ones than this are shortened."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,6 +75,54 @@ class Lens:
                 own[:] = row  # always at the same place in memory: its alignment may decide the last bit
                 length = np.sqrt(np.dot(own, own))
                 row[:] = own / length if 0.0 < length < np.inf else 0.0
+        return rows
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CentredLens:
+    """Takes a middle away, multiplies by a matrix, and shortens what is longer than ``LONGEST``.
+
+    Args:
+        middle: What is taken away from every record.
+        matrix: What the rest is multiplied by, from the right.
+
+    Raises:
+        InvalidInput: The arrays do not belong together, or hold something else than numbers in single precision.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.training.lens import CentredLens
+        >>> lens = CentredLens(np.array([1.0, 0.0], np.float32), 0.5 * np.eye(2, dtype=np.float32))
+        >>> lens(np.array([[2.0, 1.0], [1.0, 90.0]], np.float32)).round(3).tolist()
+        [[0.5, 0.5], [0.0, 1.5]]
+    """
+
+    middle: Floats
+    matrix: Floats
+
+    def __post_init__(self) -> None:
+        arrays = (self.middle, self.matrix)
+        if any(not isinstance(one, np.ndarray) or one.dtype != np.float32 for one in arrays):
+            raise InvalidInput("A lens is made of arrays in single precision.")
+        if self.middle.ndim != 1 or self.matrix.shape != 2 * self.middle.shape:
+            raise InvalidInput("A centred lens has a middle, and a square matrix with a row for each of its numbers.")
+        if not all(np.isfinite(one).all() for one in arrays):
+            raise InvalidInput("A lens is made of finite numbers.")
+
+    @property
+    def features(self) -> int:
+        """How many features a record has, before and after."""
+        return int(self.middle.shape[0])
+
+    def __call__(self, x: Floats) -> Floats:
+        """The rows of ``x`` as a model sees them; a row that is not finite becomes zero."""
+        if x.ndim != 2 or x.shape[1] != self.features:
+            raise InvalidInput(f"The lens takes rows of {self.features} features; got {x.shape}.")
+        with np.errstate(all="ignore"):  # about no record more than about another
+            rows = _product(self.matrix, np.asarray(x, np.float32) - self.middle)
+            lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1))  # row by row, the same operations for each
+            rows *= np.where(lengths <= LONGEST, 1.0, LONGEST / lengths).astype(np.float32)[:, None]
+            rows[~np.isfinite(lengths)] = 0.0
         return rows
 
 

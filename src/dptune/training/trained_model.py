@@ -17,7 +17,7 @@ from dptune.judging import is_module
 from dptune.training.encoders import encoder_of, is_encoder
 from dptune.training.engines import engine_for
 from dptune.training.features import check_features, named_features
-from dptune.training.lens import Lens
+from dptune.training.lens import CentredLens, Lens
 from dptune.training.models import Cnn, Mlp
 
 __all__ = ["Trained", "TrainedModel", "parameters_of", "probabilities"]
@@ -41,7 +41,7 @@ class Trained(Generic[Description]):
     parameters: Floats
     engine: str = "auto"
     prepared: str = "none"
-    lens: Lens | None = None
+    lens: Lens | CentredLens | None = None
 
     def check(self) -> None:
         """Refuse parameters that do not belong to the description, and features that do not exist.

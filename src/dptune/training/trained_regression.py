@@ -9,7 +9,7 @@ import numpy as np
 
 from dptune._typing import Array, Floats
 from dptune.regression import unscaled
-from dptune.training.lens import Lens
+from dptune.training.lens import CentredLens, Lens
 from dptune.training.models import Cnn, Mlp, Regression
 from dptune.training.trained_model import Trained, TrainedModel
 
@@ -66,7 +66,11 @@ class TrainedRegression(Trained[Regression]):
 
 
 def trained(
-    model: Mlp | Cnn, parameters: Floats, engine: str = "auto", prepared: str = "none", lens: Lens | None = None
+    model: Mlp | Cnn,
+    parameters: Floats,
+    engine: str = "auto",
+    prepared: str = "none",
+    lens: Lens | CentredLens | None = None,
 ) -> TrainedModel | TrainedRegression:
     """A built-in model with its parameters, of the class that predicts what it is about.
 

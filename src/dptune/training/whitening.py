@@ -5,30 +5,32 @@ clip norm on them. Here they are brought down to the others' level by a :class:`
 computed from the sum of all records' outer products, to which Gaussian noise is added once: a mechanism of its own,
 composed with the training (``docs/theorems/whitening.md``). That sum is exact: records are rounded to a grid, so that
 their products are whole numbers which doubles add without an error, and no record decides another's rounding.
+
+Records of tables are centred, too, and all directions come to one level, as far as noise lets them be seen: numbers
+fill a small part of their declared ranges and go together, so that a linear model would take thousands of steps.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from dptune import _validate
-from dptune._memory import blocks, room
-from dptune._places import origin
-from dptune._typing import Array, Floats, Indices
+from dptune._memory import room
+from dptune._typing import Array, Indices
 from dptune.accounting import Cost, DpSgd, Gaussian, compose
 from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.randomness import Randomness
 from dptune.training.dpsgd import Settings
-from dptune.training.lens import Lens
+from dptune.training.lens import CentredLens, Lens
+from dptune.training.moments import in_parts, second_moments
 from dptune.training.noise import SecureNoise
 from dptune.units import UnitDataset
 
-__all__ = ["MOST_FEATURES", "MOST_RECORDS", "MOST_SPREAD", "Whitening", "check_whitened", "second_moments", "through"]
+__all__ = ["MOST_FEATURES", "MOST_RECORDS", "MOST_SPREAD", "Whitening", "check_whitened", "through"]
 
 MOST_FEATURES = 2048
 """Products of all pairs of features are summed: with more of them that would take longer than the training."""
@@ -39,11 +41,9 @@ MOST_RECORDS = 2**24
 MOST_SPREAD = 0.5
 """How far rounding to the lattice of the noise may move the sums, in what one record may: more noise is refused."""
 
-_GRID = 2.0**14  # steps along a feature of length one; products of two are at most 2^28
-_FARTHEST = 64.0  # radii; squares of 2048 features of that size are whole numbers that add up exactly
-_SHORTER = 1.0 - 2.0**-40  # rounding in doubles cannot make a record longer than it may be
 _LATTICE = 1.01 * 2.0**-20  # the most that the lattice's points are apart, in deviations of the noise, and a little
 _LEVEL = 1.5  # directions are never brought below this many times the mean
+_LEAST_MASS, _LEAST_SPREAD = 1e-6, 1e-8  # without noise, or without records: what is divided by is never zero
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Whitening:
     Args:
         share: Which part of the squared signal of a run the moments get; the training gets the rest.
         radius: Records longer than this count as if they had this length. Features of images and texts have length 1.
+        centred: Whether records are centred as well, and all directions are brought to one level: for tables.
 
     Raises:
         InvalidInput: A figure is out of range.
@@ -71,8 +72,10 @@ class Whitening:
 
     share: float = 0.16
     radius: float = 1.0
+    centred: bool = False
 
     def __post_init__(self) -> None:
+        _validate.flag("centred", self.centred)
         _validate.real("share", self.share, 0.0, 1.0, low_open=True, high_open=True)
         _validate.real("radius", self.radius, 2.0**-40, 2.0**40)
 
@@ -104,7 +107,11 @@ class Whitening:
             >>> Whitening().spread(976, 0.2) < MOST_SPREAD < Whitening().spread(976, 1e-3)
             True
         """
-        return _spread(features, self._noise(signal))
+        return _spread(self._summed(features), self._noise(signal))
+
+    def _summed(self, features: int) -> int:
+        """How many numbers of a record are multiplied with each other: its features, and a constant one."""
+        return features + self.centred
 
     def cost(self, settings: Settings) -> Cost:
         """The cost of a run: its training, and one Gaussian for the moments.
@@ -120,14 +127,15 @@ class Whitening:
 
     def describe(self) -> str:
         """For statements."""
+        done = "centred and brought to one level in all directions" if self.centred else "whitened"
         return (
-            f"records are whitened by noised second moments, which get {self.share:g} of the squared signal and are "
+            f"records are {done} by noised second moments, which get {self.share:g} of the squared signal and are "
             "part of the cost (docs/theorems/whitening.md)"
         )
 
     def lens(
         self, data: Dataset | UnitDataset, settings: Settings, key: Randomness, places: Indices | None = None
-    ) -> Lens:
+    ) -> Lens | CentredLens:
         """What the records of a run are looked at through.
 
         Args:
@@ -142,18 +150,18 @@ class Whitening:
         Raises:
             InvalidInput: Records have too many features.
         """
-        features, records = data.features, settings.batch_size / settings.sampling_rate
+        features, records = self._summed(data.features), settings.batch_size / settings.sampling_rate
         check_whitened(features, records)
-        rows = data if places is None else data.take(places)
+        rows, made = data if places is None else data.take(places), _centred_lens if self.centred else _lens
         if settings.noise_multiplier == 0.0:  # a rehearsal of one's own: no finite cost
-            return _lens(second_moments(rows, self.radius, 1.0) / records, 0.0)
+            return made(second_moments(rows, self.radius, 1.0, constant=self.centred) / records, 0.0)
         noise = self.noise_multiplier(settings)
         length = 1.0 - _spread(features, noise)  # rounding the sums to the noise's lattice moves them, too
         if length < 1.0 - MOST_SPREAD:
             raise InvalidInput("The noise on the second moments is too large for its lattice. Leave 'whitening' out.")
-        moments = second_moments(rows, self.radius, length)
+        moments = second_moments(rows, self.radius, length, constant=self.centred)
         _add_noise(moments, noise, key.child("whitening"))
-        return _lens(moments / records, math.sqrt(2.0 * features) * noise / records)
+        return made(moments / records, math.sqrt(2.0 * features) * noise / records)
 
 
 def _spread(features: int, noise: float) -> float:
@@ -181,7 +189,7 @@ def check_whitened(features: int, records: float) -> None:
         raise InvalidInput(f"'whitening' takes at most {MOST_RECORDS} records; {records:.0f} are declared.")
 
 
-def through(data: Dataset | UnitDataset, lens: Lens) -> Dataset | UnitDataset:
+def through(data: Dataset | UnitDataset, lens: Lens | CentredLens) -> Dataset | UnitDataset:
     """The records as a lens shows them.
 
     Args:
@@ -200,70 +208,10 @@ def through(data: Dataset | UnitDataset, lens: Lens) -> Dataset | UnitDataset:
     """
     rows = (data.rows if isinstance(data, UnitDataset) else data).flat
     x = room((len(rows), rows.features), np.float32)
-    for part, own in _parts(rows):
+    for part, own in in_parts(rows):
         x[part] = lens(own)
     seen = rows.holding(x, rows.y)
     return data.with_rows(seen) if isinstance(data, UnitDataset) else seen
-
-
-def second_moments(data: Dataset | UnitDataset, radius: float, length: float) -> Array:
-    """The sum of outer products of all records, exactly: one record more or less moves it by at most ``length``.
-
-    A record is divided by ``radius``, shortened so that its squared length is at most ``length``, and rounded towards
-    zero to a grid. Of a unit the squared lengths of its rows are added. What is not finite adds nothing.
-
-    Args:
-        data: The records.
-        radius: Their usual length.
-        length: How far one of them may move the sum, in the norm that counts every entry of the matrix.
-
-    Returns:
-        A symmetric matrix.
-
-    Example:
-        >>> import numpy as np
-        >>> from dptune import Dataset
-        >>> two = Dataset(np.array([[1.0, 0.0], [0.0, 0.5]]), np.array([0, 1]), classes=2)
-        >>> second_moments(two, 1.0, 1.0).round(2)
-        array([[1.  , 0.  ],
-               [0.  , 0.25]])
-    """
-    rows = (data.rows if isinstance(data, UnitDataset) else data).flat
-    total = np.zeros((rows.features, rows.features), np.int64)
-    with np.errstate(all="ignore"):  # about no record more than about another
-        factors = _factors(data, rows, radius, length)
-        for part, x in _parts(rows):
-            steps = np.trunc(_steps(x, radius) * factors[part, None])
-            total += (steps.T @ steps).astype(np.int64)
-    return total / _GRID**2
-
-
-def _parts(rows: Dataset) -> Iterator[tuple[slice, Floats]]:
-    """The rows, a few megabytes at a time: of a part of large records no copy is made."""
-    whole, places = origin(rows)
-    for part in blocks(len(rows), 8 * rows.features):
-        yield part, whole.x[part] if places is None else whole.x[places[part]]
-
-
-def _steps(x: Floats, radius: float) -> Array:
-    """Rows in whole steps of the grid, element by element; one that is not finite becomes zero."""
-    steps: Array = np.asarray(x, np.float64) / radius
-    steps[~np.isfinite(steps).all(axis=1)] = 0.0
-    np.clip(steps, -_FARTHEST, _FARTHEST, out=steps)
-    steps *= _GRID
-    return np.trunc(steps, out=steps)
-
-
-def _factors(data: Dataset | UnitDataset, rows: Dataset, radius: float, length: float) -> Array:
-    """What every row is multiplied by, so that its record's squared length is at most ``length``."""
-    squares = np.empty(len(rows))
-    for part, x in _parts(rows):
-        squares[part] = np.square(_steps(x, radius)).sum(axis=1)  # whole numbers below 2^53: exact in any order
-    if isinstance(data, UnitDataset):
-        owners = data.row_units
-        squares = np.bincount(owners, squares, len(data)).astype(np.float64)[owners]  # in the order of a unit's rows
-    most = length * _GRID**2
-    return np.where(squares <= most, 1.0, _SHORTER * np.sqrt(most / np.maximum(squares, most)))
 
 
 def _add_noise(moments: Array, noise: float, key: Randomness) -> None:
@@ -285,3 +233,19 @@ def _lens(moments: Array, edge: float) -> Lens:
     seen = values > level
     taken = 1.0 - np.sqrt(level / values[seen])
     return Lens(np.ascontiguousarray(vectors[:, seen], np.float32), taken.astype(np.float32))
+
+
+def _centred_lens(moments: Array, edge: float) -> CentredLens:
+    """The noised mean is taken away, and all directions come to one level: that of noise where they are below it.
+
+    The last row and column belong to the constant. Records are scaled so that they are about one long.
+    """
+    mass = max(float(moments[-1, -1]), edge, _LEAST_MASS)
+    middle = moments[:-1, -1] / mass
+    across = np.outer(middle, moments[-1, :-1] / mass)
+    values, vectors = np.linalg.eigh(moments[:-1, :-1] / mass - (across + across.T) / 2.0)
+    values = np.maximum(values, 0.0)
+    floor = max(edge / mass, _LEAST_SPREAD)
+    seen = max(1.0, float((values / (values + floor)).sum()))  # how many directions there are, noise counted out
+    matrix = (vectors / np.sqrt((values + floor) * seen)) @ vectors.T
+    return CentredLens(middle.astype(np.float32), np.ascontiguousarray(matrix, np.float32))
