@@ -42,7 +42,7 @@ from dptune.planner import default_regression, default_trainer
 from dptune.randomness import Randomness
 from dptune.regression import range_of
 from dptune.tables import Number, infer, read_table
-from dptune.training import Dataset, DpSgdTrainer, load
+from dptune.training import Automatic, Dataset, DpSgdTrainer, load
 from dptune.training.whitening import Whitening
 
 KEEP = Path(__file__).with_name("tables.jsonl")
@@ -152,6 +152,7 @@ class Cell:
     share: float = 0.1  # of second moments
     clip: float = 1.0
     wide: float = 1.0
+    automatic: bool = False  # clipping that divides every gradient by its norm
     repeat: int = 0
 
 
@@ -178,6 +179,7 @@ def cells(topics: Iterable[str], names: Iterable[str]) -> Iterator[Cell]:
                     yield from (replace(usual, share=one) for one in SHARES)
                 if "clip" in topics:
                     yield from (replace(usual, clip=one) for one in CLIPS)
+                    yield replace(usual, automatic=True)
 
 
 def wide_cells(names: Iterable[str]) -> Iterator[Cell]:
@@ -206,6 +208,7 @@ def label(cell: Cell) -> str:
         said += f", ranges {cell.wide:g} times as wide"
     if cell.share != Cell.share:
         said += f", share {cell.share:g}"
+    said += ", automatic clipping" if cell.automatic else ""
     return said if cell.data in NUMBERS or cell.clip == Cell.clip else f"{said}, clip norm {cell.clip:g}"
 
 
@@ -293,7 +296,8 @@ def trainer(cell: Cell, data: Dataset) -> DpSgdTrainer:
     else:
         made = default_trainer(data.features, data.classes, len(data), epsilon=cell.epsilon)
         settings = replace(made.settings, learning_rate=cell.rate * 300 / made.settings.steps)
-    own = settings = replace(settings, clip_norm=cell.clip)
+    clipping = Automatic() if cell.automatic else settings.clipping
+    own = settings = replace(settings, clip_norm=cell.clip, clipping=clipping)
     made = replace(made, settings=settings, whitening=Whitening(cell.share, centred=True) if cell.levelled else None)
     key = (own.sampling_rate, own.steps, cell.epsilon, made.whitening)
     if key not in _NOISE:
@@ -385,7 +389,7 @@ def show(rows: list[Found], shown: Iterable[tuple[bool, float]], default: str = 
     for name in dict.fromkeys(row.cell.data for row in rows):
         figures = []
         for levelled, rate in shown:
-            wanted = {(epsilon, rate, levelled, Cell.share) for epsilon in EPSILONS}
+            wanted = {(epsilon, rate, levelled, Cell.share, False) for epsilon in EPSILONS}
             found: dict[float, list[float]] = {}
             for row in rows:
                 one = row.cell
@@ -394,7 +398,7 @@ def show(rows: list[Found], shown: Iterable[tuple[bool, float]], default: str = 
                     one.data == name
                     and usual
                     and one.wide == Cell.wide
-                    and (one.epsilon, one.rate, one.levelled, one.share) in wanted
+                    and (one.epsilon, one.rate, one.levelled, one.share, one.automatic) in wanted
                 ):
                     found.setdefault(one.epsilon, []).append(row.accuracy)
             figures.append(", ".join(f"{np.mean(found[epsilon]):.4f}" for epsilon in sorted(found)))

@@ -291,6 +291,7 @@ BAD = [
     ("delta = 1e-4", "", "no 'delta'"),
     ("epsilon = 2.0", "epsilon = -1.0", "'epsilon' must"),
     ("epsilon = 2.0", "epsilon = 30.0", "would exceed the budget of 'digits'"),
+    ("epsilon = 2.0", "epsilon = 29.0", "Everybody has digits: with --data-is public it needs no budget"),
     ('dataset = "digits"', 'dataset = "mnist"', "no data set 'mnist'"),
     ('ledger = "h.ledger"', 'ledger = "none.ledger"', "There is no ledger"),
     ('name = "digits"\n', 'name = "cifar"\n', "no data set called 'cifar'"),

@@ -15,7 +15,7 @@ from dptune._lazy import on_call
 from dptune._validate import flag
 from dptune.cli._display import clock, heartbeat
 from dptune.cli._output import number, print_json, print_rows, tell, to_the_custodian
-from dptune.errors import Interrupted, InvalidInput, Stopped
+from dptune.errors import BudgetExceeded, Interrupted, InvalidInput, Stopped
 
 if TYPE_CHECKING:
     from dptune.cli._job import (
@@ -184,12 +184,23 @@ def run_job(job: Job, out: Path, quiet: bool = False) -> Release:
             plan, why = make_plan(job, loaded.data, trainer, budget)
         executor = make_executor(job)
         if why is not None and not quiet:
-            print(why)
-        for doubt in () if quiet else budget.doubts(stated_records(job, loaded.data)):
-            print(doubt)
+            print(*(why, *budget.doubts(stated_records(job, loaded.data))), sep="\n")
         if not quiet:
             offer_time(job, plan, executor)
-        return _run(job, plan, trainer, loaded, out, executor)
+        with _of_benchmarks(job):
+            return _run(job, plan, trainer, loaded, out, executor)
+
+
+@contextlib.contextmanager
+def _of_benchmarks(job: Job) -> Iterator[None]:
+    """A published benchmark is kept like private records unless it is said to be public: a refusal says so."""
+    try:
+        yield
+    except BudgetExceeded as error:
+        name = job.get("data", "name")
+        if name is None:
+            raise
+        raise BudgetExceeded(f"{error} Everybody has {name}: with --data-is public it needs no budget.") from None
 
 
 def _run(job: Job, plan: Plan, trainer: Trainer[Any, object], loaded: Loaded, out: Path, executor: Executor) -> Release:
