@@ -70,7 +70,7 @@ def cells(kind: Kind, train: Dataset, epsilon: float) -> Iterator[tuple[str, Mak
     for share in STEPS:
         steps = max(1, round(usual.settings.steps * share))
         trainer = replace(usual, settings=replace(usual.settings, steps=steps))
-        tried = space if kind.name == "table" else _longer(space, 1 / share)
+        tried = _longer(space, 1 / share)
         for fraction, mean in PARTS:
             part = Part(fraction, NegativeBinomial(5.0, mean), HELD, Forecast(0.0, 0.0, 0.0))
             yield f"{fraction:g} x {mean}, {steps} steps", _cell(trainer, tried, budget, n, part)

@@ -219,3 +219,21 @@ def test_brackets_in_names_are_shown(capsys: pytest.CaptureFixture[str]) -> None
     shown = capsys.readouterr().out
     assert "on icu [north]" in shown
     assert "ward [bold] :smile:" in shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["tun"], "No such command 'tun'. Did you mean 'tune'? See 'dptune --help'."),
+        (["nothing-near"], "No such command 'nothing-near'. See 'dptune --help'."),
+        (["ledger", "shw"], "See 'dptune ledger --help'."),
+        (["tune", "--epsiln", "1"], "See 'dptune tune --help'."),
+    ],
+)
+def test_a_slip_of_the_keys_is_told_where_help_is(
+    typed: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(typed) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(said)
+    assert line.count("Did you mean") <= 1

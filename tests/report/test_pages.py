@@ -113,6 +113,7 @@ def test_the_page_of_every_method(name: str) -> None:
     assert page.tags["svg"] == 4
     assert "How do I verify this?" in page.said
     assert "dptune ledger verify LEDGER --statement release.json" in page.said
+    assert ("Here nothing was tuned" in page.said) == (name == "guess")
     for stage in stages(plan):
         assert all(0.0 <= start < end <= 1.0 for start, end, _ in stage.parts)
         assert stage.note in page.said

@@ -6,8 +6,10 @@ JSON object; bad input is one line on standard error and exit code 2, never a tr
 
 from __future__ import annotations
 
+import difflib
 import errno
 import gc
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -15,7 +17,7 @@ from typing import Annotated
 import typer
 
 from dptune._version import __version__
-from dptune.cli._commands import HELP, Commands
+from dptune.cli._commands import COMMANDS, HELP, Commands
 from dptune.errors import DptuneError
 
 __all__ = ["app", "main"]
@@ -66,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The parser's own errors carry their message in this method, whichever library provides them.
         message = getattr(error, "format_message", None)
         if message is not None:
-            code = _refuse(f"{message()} See 'dptune --help'.") if message() else 0
+            code = _refuse(f"{_said(message())} See '{_command(error)} --help'.") if message() else 0
         elif type(error).__name__ == "Abort":  # what the parser makes of Ctrl-C
             code = _refuse("Stopped.")
         else:
@@ -74,6 +76,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         sys.exit(code)
     return code
+
+
+def _command(error: Exception) -> str:
+    """The command that the parser was at when it found the error."""
+    found = getattr(getattr(error, "ctx", None), "command_path", None)
+    return found if isinstance(found, str) and found else "dptune"
+
+
+def _said(message: str) -> str:
+    """The parser's message, with the nearest name of a command where it has none, and none of its words twice."""
+    wrong = re.match(r"No such command '(.*)'\.$", message)
+    near = difflib.get_close_matches(wrong[1], COMMANDS, 1) if wrong else []
+    return f"{message} Did you mean '{near[0]}'?" if near else re.sub(r"( Did you mean [^?]*\?)\1", r"\1", message)
 
 
 def _refuse(message: str) -> int:

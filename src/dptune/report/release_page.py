@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 
 from dptune.accounting.attackers import of_a_hundred
+from dptune.methods.baselines import GuessPlan
 from dptune.report.figures import bars, budget_picture, reach, trade_off
 from dptune.report.literature import against_literature
 from dptune.report.plan_picture import Stage, plan_picture, stages
@@ -44,6 +45,12 @@ class ReleasePage:
     budget: Picture | None
 
 
+_SILENT = {
+    False: "No published bound is about this plan.",
+    True: "Published bounds are about tuning. Here nothing was tuned: the price is that of one training.",
+}
+
+
 def _tiles(release: PublicRelease, power: float | None) -> tuple[tuple[str, str], ...]:
     only = "" if release.guarantee else ", in a sealed run"
     found = [(f"epsilon{only}", at_most(release.epsilon)), ("delta", f"{release.delta:g}")]
@@ -73,7 +80,7 @@ def _page(release: PublicRelease) -> ReleasePage:
         reach=None if drawn is None else trade_off(drawn.cost, release.epsilon, release.delta),
         rates=tuple((f"{100 * rate:g}", of_a_hundred(found)) for rate, found in rates),
         literature=bars("paper", "Epsilon beside the literature", rows) if rows else None,
-        silent="" if papers else "No published bound is about this plan.",
+        silent="" if papers else _SILENT[isinstance(drawn, GuessPlan)],
         delta=f"{release.delta:g}",
         plan=None if plan is None else plan_picture(plan),
         stages=() if plan is None else stages(plan),
