@@ -33,7 +33,7 @@ from dptune.planner.incoming import Declared, bring_in
 
 folder, source, *figures = sys.argv[1:]
 rows, features, workers, steps = map(int, figures)
-trainer = default_trainer(features, 2, rows)
+trainer = default_trainer(features, 2, rows, epsilon=1)
 trainer = dataclasses.replace(trainer, settings=dataclasses.replace(trainer.settings, steps=steps))
 plan = choose(trainer, default_space(), Budget(1, 1e-7), records=rows, runs=dpt.Geometric(3)).plan
 print(json.dumps({"method": plan.method}), flush=True)
