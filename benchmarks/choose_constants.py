@@ -1,6 +1,6 @@
 """How clip norms, momentum, whitening's share, hashed words and what else is constant were chosen: on training records.
 
-    DPTUNE_DATA=... python benchmarks/choose_constants.py [--topics clip,tables,share,words,quantile,free]
+    DPTUNE_DATA=... python benchmarks/choose_constants.py [--topics clip,tables,share,words,quantile,free,automatic]
         [--data imdb:20000] [--fit] [--quick] [--keep benchmarks/constants.jsonl]
 
 One line of JSON for each training of the kind's default, untuned, with one thing changed, at the same total epsilon:
@@ -39,7 +39,7 @@ from dptune._typing import Floats
 from dptune.accounting.calibrate import calibrate_noise
 from dptune.planner.kinds import Kind, kind_of_benchmark
 from dptune.randomness import Randomness
-from dptune.training import Adam, Dataset, DpSgdTrainer, Momentum, Quantile, Sgd, load
+from dptune.training import Adam, Automatic, Dataset, DpSgdTrainer, Momentum, Quantile, Sgd, load
 from dptune.training.benchmark_data import data_root
 from dptune.training.features import named_features
 from dptune.training.free_trainer import FreeTrainer
@@ -61,7 +61,7 @@ CHOSEN_WORDS = "8192"
 TEXT_WORK = 5e9  # numbers that a training on words may read, the default when words were compared
 QUANTILES = (0.5, 0.75, 0.9, 0.95)
 REACHES = (0.125, 0.25, 0.5)
-TOPICS = ("clip", "tables", "share", "words", "quantile", "free")
+TOPICS = ("clip", "tables", "share", "words", "quantile", "free", "automatic")
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ class Cell:
     steps: int = STEPS  # 0: as many as the planner takes
     quantile: float = 0.0  # of gradients' norms that the clip norm follows; 0: it stays as it is
     reach: float = 0.0  # of the hyperparameter-free optimiser; 0: the kind's learning rate
+    automatic: bool = False  # clipping that divides every gradient by its norm
     repeat: int = 0
 
 
@@ -151,9 +152,18 @@ def free_cells() -> Iterator[Cell]:
                 yield from (replace(usual, reach=one) for one in (0.0, *REACHES))
 
 
+def automatic_cells() -> Iterator[Cell]:
+    """Automatic clipping with the rule of the kind, beside the rule."""
+    for epsilon in EPSILONS:
+        for name in (*LARGE, *SMALL):
+            for repeat in range(3):
+                usual = Cell("automatic", name, epsilon, words=_words(name), steps=0, repeat=repeat)
+                yield from (usual, replace(usual, automatic=True))
+
+
 CELLS: dict[str, Callable[[], Iterator[Cell]]] = {
     "clip": clip_cells, "tables": table_cells, "share": share_cells, "words": word_cells,
-    "quantile": quantile_cells, "free": free_cells,
+    "quantile": quantile_cells, "free": free_cells, "automatic": automatic_cells,
 }  # fmt: skip
 QUICK = (
     Cell("clip", "mnist:1000", 3.0),
@@ -163,6 +173,7 @@ QUICK = (
     Cell("words", "imdb:1000", 3.0, words="512", steps=0),
     Cell("quantile", "adult:1000", 3.0, clip=1.0, pace=0.02, quantile=0.9),
     Cell("free", "adult:1000", 3.0, steps=0, reach=0.25),
+    Cell("automatic", "mnist:1000", 3.0, steps=0, automatic=True),
 )
 
 # What becomes a number: single words, pairs of neighbours too, words but common ones; counts are damped by a root or
@@ -233,9 +244,11 @@ def trainer(cell: Cell, kind: Kind, data: Dataset) -> DpSgdTrainer:
     made = kind.trainer(data.features, data.classes, len(data), epsilon=cell.epsilon)
     if cell.share:
         made = replace(made, whitening=Whitening(share=cell.share))
-    own = made.settings
+    if cell.automatic:
+        made = replace(made, settings=replace(made.settings, clipping=Automatic()))
     if not cell.steps:
         return _noised(made, cell.epsilon)
+    own = made.settings
     table = kind.name == "table"
     way = own.learning_rate * own.clip_norm * own.steps * cell.pace
     slower = (1 - cell.momentum) / (1 - 0.9)  # a step of less momentum goes less far
@@ -313,6 +326,7 @@ def _label(cell: Cell) -> str:
         "share": f"share {cell.share:g}" if cell.share else "not whitened",
         "quantile": f"quantile {cell.quantile:g}" if cell.quantile else "fixed clip norm",
         "free": f"reach {cell.reach:g}" if cell.reach else "the rule of the kind",
+        "automatic": "automatic clipping" if cell.automatic else "the rule of the kind",
         "tables": f"clip {cell.clip:g}, learning rate {cell.pace:g}",
     }
     slower = "" if cell.momentum == 0.9 else f", momentum {cell.momentum:g}"
@@ -320,7 +334,8 @@ def _label(cell: Cell) -> str:
 
 
 DEFAULTS = {"clip": "clip 0.1, way x 1", "tables": "clip 1, learning rate 0.02", "share": "share 0.16",
-            "words": "8192", "quantile": "quantile 0.5", "free": "reach 0.125"}  # fmt: skip
+            "words": "8192", "quantile": "quantile 0.5", "free": "reach 0.125",
+            "automatic": "the rule of the kind"}  # fmt: skip
 
 
 def means(rows: list[Row]) -> dict[tuple[str, float], dict[str, list[float]]]:

@@ -79,3 +79,10 @@ def test_the_reach_of_the_free_optimiser_is_what_most_others_choose(script: Any)
     assert set(chosen) == {"adult", "fashion-mnist", "imdb", "mnist"}
     reach = inspect.signature(FreeTrainer).parameters["reach"].default
     assert sum(label == f"reach {reach:g}" for label in chosen.values()) >= 3
+
+
+def test_automatic_clipping_is_not_better_than_the_rule_on_average(script: Any) -> None:
+    columns = script.means([row for row in script.read() if row.cell.topic == "automatic"])
+    assert len(columns) == 12
+    gains = [script._gain(column, "automatic clipping", "the rule of the kind") for column in columns.values()]
+    assert np.mean(gains) <= 0.0
