@@ -237,3 +237,24 @@ def test_a_slip_of_the_keys_is_told_where_help_is(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith(said)
     assert line.count("Did you mean") <= 1
+
+
+@pytest.mark.parametrize("width", [80, 81, 85, 100])
+def test_tables_keep_their_right_border(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    names = ["method", "noise", "epsilon", "trainings", "gradients", "top 5 %", "note"]
+    row = [
+        "naive composition",
+        "11.8246",
+        "1.0000",
+        "100",
+        "6e+07",
+        "1.000",
+        "Even noise 100000 costs more than that. " * 3,
+    ]
+    print_rows("", names, [row, ["one", "1", "1", "1", "1", "1", ""]])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert {len(line) for line in lines} == {width}
+    assert {line[-1] for line in lines} <= set("\u2513\u2503\u2529\u2502\u2518")

@@ -50,9 +50,10 @@ def print_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]
 
     console = Console(markup=False, emoji=False)  # names may hold brackets
     names, cells = list(columns), [list(row) for row in rows]
-    whole = [_whole([row[index] for row in cells]) for index in range(len(names))]
-    parts, fixed = [list(range(len(names)))], list[int | None]([None] * len(names))
-    if sum((width or 1) + 3 for width in whole) + 1 > console.width:
+    whole = [_whole([row[index] for row in [names, *cells]]) or 1 for index in range(len(names))]
+    longest = [max(len(row[index]) for row in [names, *cells]) for index in range(len(names))]
+    parts, fixed = [list(range(len(names)))], list[int | None](_shared(whole, longest, console.width))
+    if sum(width + 3 for width in whole) + 1 > console.width:
         words = [[word for row in [names, *cells] for word in row[index].split()] for index in range(len(names))]
         widths = [min(_LONGEST_WHOLE + 1, max(map(len, each), default=1)) for each in words]
         parts, fixed = _side_by_side(cells, widths, console.width), list[int | None](widths)
@@ -60,10 +61,7 @@ def print_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]
         table = Table(title=None if part else title, title_justify="left", title_style="bold")
         for index in places:
             side: Literal["left", "right"] = "right" if index == 1 else "left"
-            table.add_column(
-                names[index], justify=side, overflow="fold", width=fixed[index],
-                min_width=whole[index] if fixed[index] is None else None,
-            )  # fmt: skip
+            table.add_column(names[index], justify=side, overflow="fold", width=fixed[index])
         for row in cells:
             table.add_row(*(row[index] for index in places))
         console.print(table)
@@ -72,6 +70,16 @@ def print_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]
 def _whole(cells: Iterable[str]) -> int | None:
     """The longest word of a column that stays whole; longer ones are folded."""
     return max((len(word) for cell in cells for word in cell.split() if len(word) <= _LONGEST_WHOLE), default=None)
+
+
+def _shared(least: Sequence[int], most: Sequence[int], width: int) -> list[int]:
+    """How wide columns are: what they need at least, then what makes the shortest whole, the rest to the longest."""
+    left, found = width - 1 - sum(one + 3 for one in least), list(least)
+    for index in sorted(range(len(least)), key=lambda place: most[place] - least[place]):
+        more = min(max(0, left), max(0, most[index] - least[index]))
+        found[index] += more
+        left -= more
+    return found
 
 
 def _side_by_side(cells: Sequence[Sequence[str]], needed: Sequence[int], width: int) -> list[list[int]]:
