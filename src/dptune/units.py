@@ -21,7 +21,7 @@ from dptune.errors import InvalidInput
 
 __all__ = ["MOST_ROWS", "UNIT", "Grouping", "UnitDataset", "check_unit", "plain_text"]
 
-MOST_ROWS = 4096
+MOST_ROWS = 4096  # sums of squared lengths are exact enough for so many: docs/theorems/whitening.md
 """The most rows of one unit that may take part: so many can be added exactly (``docs/theorems/exact_sums.md``)."""
 
 UNIT = "unit"

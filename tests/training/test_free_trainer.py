@@ -246,3 +246,10 @@ def test_what_it_cannot_train_is_refused() -> None:
             FreeTrainer(DpSgdTrainer(softmax(4, 2), SETTINGS, engine=engine))
     with pytest.raises(InvalidInput, match="accuracy alone"):
         FreeTrainer(DpSgdTrainer(softmax(4, 2), SETTINGS, score=Balanced((0.5, 0.5))))
+
+
+def test_no_feature_is_too_small_however_errors_are_set() -> None:
+    data = _data(40)
+    tiny = Dataset(np.vstack([data.x, [[1e-200, 5e-324, 0.0, 1.0]]]), np.append(data.y, 1), 2)
+    with np.errstate(all="raise"):
+        assert FreeTrainer(DpSgdTrainer(softmax(4, 2), SETTINGS)).fit({}, tiny, Randomness.rehearsal(1)).score == 0.0

@@ -26,6 +26,7 @@ from dptune.training import (
     DpSgdTrainer,
     Holdout,
     Mlp,
+    Regression,
     Settings,
     TrainedModel,
     Whitening,
@@ -280,6 +281,30 @@ def test_units_regressions_holdouts_secure_noise_and_warm_starts_are_whitened_to
     numbers = RegressionDataset(data.x, data.y.astype(float), target_range=(0.0, 1.0))
     numbered = DpSgdTrainer(linear(5, (0.0, 1.0)), SETTINGS, whitening=Whitening(), validation=numbers)
     assert numbered.fit({}, numbers, key).model.lens is not None
+
+
+@pytest.mark.parametrize("hidden", [(), (4,)])
+@pytest.mark.parametrize("numbers", [False, True])
+def test_a_warm_start_is_the_same_function_through_another_lens(hidden: tuple[int, ...], numbers: bool) -> None:
+    """The second training learns next to nothing: what it says is what the first model says, through its own lens."""
+    x = np.random.default_rng(1).normal(0.5, 0.02, (600, 5)).astype(np.float32)
+    wanted = (x[:, 0] > x[:, 1]).astype(np.int64)
+    made = DpSgdTrainer(Mlp(5, 2, hidden), SETTINGS, whitening=Whitening(0.1, centred=True))
+    data: Dataset = Dataset(x, wanted, 2)
+    if numbers:
+        from dptune.regression import RegressionDataset  # noqa: PLC0415
+
+        data = RegressionDataset(x, wanted.astype(float), target_range=(0.0, 1.0))
+        made = dataclasses.replace(made, model=Regression(5, hidden, target_range=(0.0, 1.0)))
+    part = data.take(np.arange(60))
+    first = made.fit({}, part, Randomness.rehearsal(1)).model
+    later = made.fit_from({"lr": 1e-12}, data, Randomness.rehearsal(2), first).model
+    assert not np.allclose(later.lens.matrix, first.lens.matrix, rtol=0.1)
+    whole = [np.square(model.lens(x)).sum(axis=1) < 1.5**2 - 1e-3 for model in (first, later)]
+    kept = whole[0] & whole[1]
+    assert kept.sum() > 100
+    said, before = (model.predict(x[kept]) if numbers else model.logits(x[kept]) for model in (later, first))
+    assert np.allclose(said, before, rtol=1e-3, atol=1e-3)
 
 
 def test_candidates_of_a_stack_are_whitened_each_for_itself() -> None:

@@ -37,7 +37,7 @@ from dptune.training.holdout import Holdout
 from dptune.training.lens import CentredLens, Lens
 from dptune.training.models import Cnn, Mlp, Regression
 from dptune.training.noise import generator_of
-from dptune.training.trained_model import parameters_of
+from dptune.training.trained_model import Trained, parameters_of
 from dptune.training.trained_regression import trained as as_model
 from dptune.training.whitening import Whitening, through
 from dptune.units import UnitDataset
@@ -280,7 +280,9 @@ class DpSgdTrainer:
         Raises:
             InvalidInput: If ``start`` is not a model of a DP-SGD run.
         """
-        return self.fit(params, data, rng, start=parameters_of(start))
+        if not isinstance(start, Trained):
+            return self.fit(params, data, rng, start=parameters_of(start))
+        return self.fit_many([params], data, [rng], starts=[start])[0]
 
     @plain_torch()
     def fit_many(
@@ -289,7 +291,7 @@ class DpSgdTrainer:
         data: Dataset | UnitDataset,
         rngs: Sequence[Rng],
         *,
-        starts: Sequence[Floats] | None = None,
+        starts: Sequence[Floats | Trained[Any]] | None = None,
     ) -> list[Fitted[Any]]:
         """Train several candidates, stacking those of equal shape where the engine can.
 
@@ -297,7 +299,8 @@ class DpSgdTrainer:
             params: The parameters of each candidate.
             data: The private records, the same for all.
             rngs: Randomness for each candidate of its own.
-            starts: Parameters to begin from, for each candidate; the model's own first ones if left out.
+            starts: Parameters, or an earlier model, to begin from, for each candidate; the model's own first ones if
+                left out.
 
         Returns:
             A model and a score for each candidate, the same as if each had been trained alone up to rounding.
@@ -368,7 +371,7 @@ class DpSgdTrainer:
         settings: Sequence[Settings],
         keys: Sequence[Randomness],
         data: Dataset | UnitDataset,
-        starts: Sequence[Floats] | None,
+        starts: Sequence[Floats | Trained[Any]] | None,
     ) -> list[Fitted[Any]]:
         model = self.model if isinstance(self.model, Mlp | Cnn) else _make(self.model, params[0], keys[0])
         engine = self._engine(model, settings, data)
@@ -382,7 +385,8 @@ class DpSgdTrainer:
             ((one,), (key,)), (part,) = (settings, keys), parts or (None,)  # a group of one
             lens = self.whitening.lens(data, one, key, part)
             seen = through(data, lens)
-        trained = descend(engine, seen, settings, keys, starts, parts)
+        begun = [parameters_of(one, lens) if isinstance(one, Trained) else one for one in starts or ()] or None
+        trained = descend(engine, seen, settings, keys, begun, parts)
         return [
             Fitted(self._wrap(engine, flat, data, lens), self._score(engine, flat, lens, data, rest, key))
             for flat, rest, key in zip(trained, held, keys, strict=True)

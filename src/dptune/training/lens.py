@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dptune._typing import Floats
+from dptune._typing import Array, Floats
 from dptune.errors import InvalidInput
 from dptune.training._layers import on_lines
 from dptune.training.engines import engine_for
 from dptune.training.models import Mlp
 
-__all__ = ["LONGEST", "CentredLens", "Lens"]
+__all__ = ["LONGEST", "CentredLens", "Lens", "carried"]
 
 LONGEST = 1.5
 """Records of tables are about one long when they are brought to a level; longer ones than this are shortened."""
@@ -60,6 +60,12 @@ class Lens:
     def features(self) -> int:
         """How many features a record has, before and after."""
         return int(self.directions.shape[0])
+
+    @property
+    def linear(self) -> tuple[Array, Array]:
+        """What is taken away and what the rest is multiplied by, before lengths are changed."""
+        directions = np.asarray(self.directions, np.float64)
+        return np.zeros(self.features), np.eye(self.features) - (directions * self.taken) @ directions.T
 
     def __call__(self, x: Floats) -> Floats:
         """The rows of ``x`` as a model sees them; a row that is not finite, or is zero, becomes zero."""
@@ -114,6 +120,11 @@ class CentredLens:
         """How many features a record has, before and after."""
         return int(self.middle.shape[0])
 
+    @property
+    def linear(self) -> tuple[Array, Array]:
+        """What is taken away and what the rest is multiplied by, before lengths are changed."""
+        return np.asarray(self.middle, np.float64), np.asarray(self.matrix, np.float64)
+
     def __call__(self, x: Floats) -> Floats:
         """The rows of ``x`` as a model sees them; a row that is not finite becomes zero."""
         if x.ndim != 2 or x.shape[1] != self.features:
@@ -124,6 +135,33 @@ class CentredLens:
             rows *= np.where(lengths <= LONGEST, 1.0, LONGEST / lengths).astype(np.float32)[:, None]
             rows[~np.isfinite(lengths)] = 0.0
         return rows
+
+
+def carried(layer: Floats, before: Lens | CentredLens | None, after: Lens | CentredLens | None) -> Floats:
+    """The weights that do through one lens what these do through another, up to the lengths that lenses change.
+
+    Args:
+        layer: A layer's weights, one row for each feature, and its biases as the last row.
+        before: The lens that they were trained through; None: none.
+        after: The lens that records are looked at through now.
+
+    Returns:
+        Weights and biases of the same shape.
+
+    Example:
+        >>> import numpy as np
+        >>> from dptune.training.lens import CentredLens, carried
+        >>> half = CentredLens(np.array([1.0], np.float32), np.array([[0.5]], np.float32))
+        >>> carried(np.array([[3.0], [1.0]], np.float32), None, half).tolist()  # 3 x + 1 is 6 (x - 1) / 2 + 4
+        [[6.0], [4.0]]
+    """
+    features, weights = len(layer) - 1, np.asarray(layer, np.float64)
+    plain = np.zeros(features), np.eye(features)
+    (middle, matrix), (other, back) = (plain if one is None else one.linear for one in (before, after))
+    with np.errstate(all="ignore"):  # weights of a diverged run
+        inner = matrix @ weights[:-1]
+        found = np.linalg.lstsq(back, inner, rcond=None)[0]
+        return np.vstack([found, weights[-1:] + (other - middle) @ inner]).astype(np.float32)
 
 
 def _product(matrix: Floats, rows: Floats) -> Floats:

@@ -5,6 +5,7 @@ Regressions, whose predictions are numbers, are in :mod:`trained_regression`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -17,7 +18,7 @@ from dptune.judging import is_module
 from dptune.training.encoders import encoder_of, is_encoder
 from dptune.training.engines import engine_for
 from dptune.training.features import check_features, named_features
-from dptune.training.lens import CentredLens, Lens
+from dptune.training.lens import CentredLens, Lens, carried
 from dptune.training.models import Cnn, Mlp
 
 __all__ = ["Trained", "TrainedModel", "parameters_of", "probabilities"]
@@ -150,10 +151,27 @@ def probabilities(logits: Floats) -> Floats:
         return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
 
 
-def parameters_of(model: Any) -> Floats:
-    """The trained parameters of a model, in the order of the engine that trained it."""
+def parameters_of(model: Any, lens: Lens | CentredLens | None = None) -> Floats:
+    """The trained parameters of a model, in the order of the engine that trained it.
+
+    Args:
+        model: What an earlier run returned.
+        lens: What the records of the next run are looked at through: the model's first layer is carried over to it.
+
+    Returns:
+        One flat vector.
+
+    Raises:
+        InvalidInput: No run returned this.
+    """
     if isinstance(model, Trained):
-        return np.asarray(model.parameters)
+        flat, described = np.asarray(model.parameters), model.description
+        if (lens is None and model.lens is None) or not isinstance(described, Mlp):
+            return flat
+        shape = described.features + 1, (*described.hidden, described.classes)[0]
+        count = math.prod(shape)
+        first = carried(flat[:count].reshape(shape), model.lens, lens)
+        return np.concatenate([first.reshape(-1), flat[count:]]).astype(flat.dtype)
     if not is_module(model):
         raise InvalidInput(f"A DP-SGD run continues from a model that one returned; got {type(model).__name__}.")
     from dptune.training.torch_models import flat_parameters  # noqa: PLC0415 - optional dependency

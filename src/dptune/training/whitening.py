@@ -42,6 +42,7 @@ MOST_SPREAD = 0.5
 """How far rounding to the lattice of the noise may move the sums, in what one record may: more noise is refused."""
 
 _LATTICE = 1.01 * 2.0**-20  # the most that the lattice's points are apart, in deviations of the noise, and a little
+_ROUNDED = 2.0**-26  # of very many records: twice what an entry's last bit is worth when it becomes a double
 _LEVEL = 1.5  # directions are never brought below this many times the mean
 _LEAST_MASS, _LEAST_SPREAD = 1e-6, 1e-8  # without noise, or without records: what is divided by is never zero
 
@@ -156,9 +157,10 @@ class Whitening:
         if settings.noise_multiplier == 0.0:  # a rehearsal of one's own: no finite cost
             return made(second_moments(rows, self.radius, 1.0, constant=self.centred) / records, 0.0)
         noise = self.noise_multiplier(settings)
-        length = 1.0 - _spread(features, noise)  # rounding the sums to the noise's lattice moves them, too
-        if length < 1.0 - MOST_SPREAD:
+        spread = _spread(features, noise)
+        if spread > MOST_SPREAD:
             raise InvalidInput("The noise on the second moments is too large for its lattice. Leave 'whitening' out.")
+        length = 1.0 - spread - features * _ROUNDED  # what rounding moves sums by
         moments = second_moments(rows, self.radius, length, constant=self.centred)
         _add_noise(moments, noise, key.child("whitening"))
         return made(moments / records, math.sqrt(2.0 * features) * noise / records)
