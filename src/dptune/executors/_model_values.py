@@ -132,10 +132,9 @@ def _array(place: Any, arrays: Mapping[str, Any]) -> AnyArray:
 def _describe_trained(model: Trained[Any], arrays: list[AnyArray]) -> Any:
     arrays.append(np.asarray(model.parameters))
     own: dict[str, Any] = {} if model.prepared == "none" else {"prepared": model.prepared}
-    if model.lens is not None:
-        centred = isinstance(model.lens, CentredLens)
-        arrays.extend(getattr(model.lens, one.name) for one in fields(model.lens))
-        own["centred_lens" if centred else "lens"] = [1, 2]
+    if (lens := model.lens) is not None:
+        arrays.extend(getattr(lens, one.name) for one in fields(lens))
+        own["centred_lens" if isinstance(lens, CentredLens) else "lens"] = [1, 2]
     return {"trained": {**_describe_model(model.description), "engine": model.engine, "parameters": 0, **own}}
 
 
