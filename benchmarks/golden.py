@@ -8,6 +8,11 @@ round differently elsewhere.
 
 from __future__ import annotations
 
+import os
+
+# One numerical thread, as in tests: with two, sums are added in another order. Set before numpy is imported.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import argparse
 import contextlib
 import io

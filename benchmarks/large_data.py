@@ -1,6 +1,7 @@
 """What a large data set costs in memory and time when several workers train on it.
 
     python benchmarks/large_data.py [--rows 5000000] [--features 50] [--workers 2] [--source npz|memmap|arrays]
+        [--plain]
 
 Writes the records to a file, then tunes on them in a process of its own (a rehearsal on synthetic records). Memory is
 that of the process and all its children, sampled ten times a second: PSS counts a page that several processes map once,
@@ -32,8 +33,9 @@ from dptune.planner.advice import choose
 from dptune.planner.incoming import Declared, bring_in
 
 folder, source, *figures = sys.argv[1:]
-rows, features, workers, steps = map(int, figures)
+rows, features, workers, steps, plain = map(int, figures)
 trainer = default_trainer(features, 2, rows, epsilon=1)
+trainer = dataclasses.replace(trainer, whitening=None) if plain else trainer
 trainer = dataclasses.replace(trainer, settings=dataclasses.replace(trainer.settings, steps=steps))
 plan = choose(trainer, default_space(), Budget(1, 1e-7), records=rows, runs=dpt.Geometric(3)).plan
 print(json.dumps({"method": plan.method}), flush=True)
@@ -99,11 +101,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--source", choices=("npz", "memmap", "arrays"), default="npz")
+    parser.add_argument("--plain", action="store_true", help="train on records as they are, not brought to one level")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         _write(Path(folder), given.source, given.rows, given.features)
         command = [sys.executable, "-c", _PROGRAM, folder, given.source]
-        command += [str(one) for one in (given.rows, given.features, given.workers, given.steps)]
+        command += [str(one) for one in (given.rows, given.features, given.workers, given.steps, int(given.plain))]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         planned = json.loads(process.stdout.readline())

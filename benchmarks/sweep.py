@@ -136,7 +136,11 @@ def verdict(table: dict[str, list[float]]) -> str:
         behind = chosen - np.array(table["planner"])
         error = behind.std(ddof=1) / np.sqrt(len(behind))
         said += f", {behind.mean():.4f} (error {error:.4f}) below what other repeats would choose,"
-    return f"{said} and {own - usual:+.4f} from the default"
+    both = np.array([*table["planner"], *table["default"]])
+    spread = f" (error {both.std(ddof=1) / np.sqrt(len(both)):.4f})" if len(both) > 2 else ""
+    others = max(float(np.mean(values)) for name, values in table.items() if name not in ("planner", "default"))
+    said += f" and {own - usual:+.4f} from the default; the two together {both.mean():.4f}{spread}, "
+    return f"{said}the best other row {others - both.mean():+.4f} from that"
 
 
 def _kept(path: Path | None, label: dict[str, Any]) -> list[float]:

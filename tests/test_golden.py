@@ -1,8 +1,6 @@
 """Prices, noises and plans stay what they were: ``benchmarks/golden.py`` made the stored set and says how to renew it.
 
-Compared to eight digits, since libraries round differently from machine to machine and by how many threads they have
-(1.8e-9 was seen); plans to seven, since the search for their noise may then end at a neighbouring step (1.3e-8 was
-seen). The benchmark compares exactly.
+Compared to nine digits, since libraries round differently from machine to machine; the benchmark compares exactly.
 """
 
 from __future__ import annotations
@@ -48,11 +46,7 @@ def test_nothing_moved() -> None:
     found = dict(GOLDEN.golden(releases=False))
     stored = {name: value for name, value in STORED.items() if not name.startswith("release")}
     assert found.keys() == stored.keys()
-    wrong = [
-        line
-        for name, value in stored.items()
-        for line in GOLDEN.differences(value, found[name], 1e-8 if name.startswith("price") else 1e-7, name)
-    ]
+    wrong = [line for name, value in stored.items() for line in GOLDEN.differences(value, found[name], 1e-9, name)]
     assert wrong == []
 
 

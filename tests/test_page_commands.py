@@ -96,6 +96,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        shutil.copytree(DOCS.parent / "benchmarks" / "board", folder / "benchmarks" / "board")  # the kept leaderboard
         self.environment = {**os.environ, "DPTUNE_LEDGER": str(folder / "hospital.ledger"), "DPTUNE_WORKERS": "1"}
 
     def python(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -279,8 +280,10 @@ BENCHMARKS: dict[str, str] = {
     "forecast.py": "--simulate 3",
     "landscapes.py": "--data digits --keep keep.jsonl",
     "large_data.py": "--rows 20000 --features 5 --workers 1",
+    "large_data.py --plain": "--rows 20000 --features 5 --workers 1",
     "large_data.py --source memmap": "--rows 20000 --features 5 --workers 1",
     "ledger.py": "--entries 50 --datasets 2 --costs 2 --rounds 1",
+    "one_command.py": "--data adult",
     "pages.py": "--charges 50 --datasets 2 --rounds 1",
     "regressions.py": "--rounds 1 --shrink 50",
     "startup.py": "1",
@@ -304,6 +307,7 @@ _WITH_DATA = (
     "choose_photos",
     "choose_tables",
     "executors",
+    "one_command",
     "sweep",
     "tables.py adult",
     "training",

@@ -16,7 +16,7 @@ from dptune.data import Dataset
 from dptune.errors import InvalidInput
 from dptune.leaderboard import ENTRANTS, Protocol, Race, race, races, standings
 from dptune.leaderboard.setting import BENCHMARKS, SEEN, Setting, setting
-from dptune.leaderboard.standings import picture
+from dptune.leaderboard.standings import overall, picture
 from dptune.methods import Budget, RandomGuess
 from dptune.planner.kinds import KINDS
 from dptune.spaces import Space
@@ -91,6 +91,18 @@ def test_standings_have_means_and_errors(runs: list[races.Cell], tmp_path: Path)
     assert drawn.count("total epsilon") >= 8  # headings, and the description
     assert "0.8600 (0.0400)" in drawn
     assert picture([]).height > 0
+
+
+def test_means_are_of_entrants_that_ran_everywhere(runs: list[races.Cell], tmp_path: Path) -> None:
+    found = standings(race(SMALL, tmp_path))
+    means = overall(found)
+    assert [one.method for one in means] == ["guess", "default"]
+    own = [one for one in found if one.method == "guess"]
+    assert means[0].accuracy == pytest.approx(sum(one.accuracy for one in own) / 4)
+    assert means[0].error == pytest.approx(sum((one.error or 0.0) ** 2 for one in own) ** 0.5 / 4)
+    (alone,) = overall([one for one in found if one.method == "guess" or one.data == "adult"])
+    assert alone.method == "guess"
+    assert overall([]) == []
 
 
 def test_the_command_prints_and_writes(

@@ -94,6 +94,8 @@ def _write(out: Path, whole: dict[str, object], found: list[Standing]) -> None:
 
 def _print(found: list[Standing], todo: Race, done: int, asked: int, out: Path) -> None:
     """A line for each standing, no wider than a screen."""
+    from dptune.leaderboard.standings import overall  # noqa: PLC0415 - as above
+
     print("Accuracy (standard error) on test records that no run looked at, at the same total epsilon")
     for group in dict.fromkeys((one.data, one.epsilon) for one in found):
         members = [one for one in found if (one.data, one.epsilon) == group]
@@ -105,6 +107,10 @@ def _print(found: list[Standing], todo: Race, done: int, asked: int, out: Path) 
             times = f"{one.seconds:8.0f}{one.processor_seconds:13.0f}"
             note = "" if one.guaranteed else "  NOT private"
             print(f"  {one.method:18}{one.accuracy:.4f}{error:<12}{one.worst:8.4f}{one.repetitions:6}{times}{note}")
+    if len({(one.data, one.epsilon) for one in found}) > 1:
+        print("\nmean over all of them, of entrants that ran on each")
+        for mean in overall(found):
+            print(f"  {mean.method:18}{mean.accuracy:.4f}" + ("" if mean.error is None else f" ({mean.error:.4f})"))
     print(
         f"\n{todo.protocol.validation} validation, delta {todo.protocol.delta:g}; {done} of {asked} runs are finished."
     )

@@ -12,7 +12,7 @@ from dptune.leaderboard.entrants import ENTRANTS
 from dptune.report.figures import Bar, bars
 from dptune.report.svg import Picture, box, text
 
-__all__ = ["Standing", "described", "picture", "standings"]
+__all__ = ["Overall", "Standing", "described", "overall", "picture", "standings"]
 
 _GROUP = 30  # height of a heading in the picture
 
@@ -89,6 +89,51 @@ def _standing(data: str, epsilon: float, method: str, group: Sequence[Mapping[st
         any(bool(row["settings_saw_data"]) for row in group),
         known is not None and known.guaranteed,
     )
+
+
+@dataclass(frozen=True)
+class Overall:
+    """What one entrant reached on average over all data sets and totals.
+
+    Args:
+        method: the entrant.
+        accuracy: the mean of its accuracies.
+        error: the standard error of that; None where some accuracy has none.
+    """
+
+    method: str
+    accuracy: float
+    error: float | None
+
+
+def overall(found: Sequence[Standing]) -> list[Overall]:
+    """The means of entrants that ran on every data set and total of the table, the best first.
+
+    Args:
+        found: the standings.
+
+    Returns:
+        One mean for each of these entrants.
+
+    Example:
+        >>> cell = {"data": "digits", "epsilon": 1.0, "method": "default", "seconds": 2.0, "processor_seconds": 2.0,
+        ...         "settings_saw_data": False, "accuracy": 0.8}
+        >>> (one,) = overall(standings([cell, {**cell, "epsilon": 3.0, "accuracy": 0.9}]))
+        >>> one.method, round(one.accuracy, 3), one.error
+        ('default', 0.85, None)
+    """
+    columns = {(one.data, one.epsilon) for one in found}
+    rows: dict[str, list[Standing]] = {}
+    for one in found:
+        rows.setdefault(one.method, []).append(one)
+    made = [_overall(method, row) for method, row in rows.items() if len(row) == len(columns)]
+    return sorted(made, key=lambda one: (-one.accuracy, one.method))
+
+
+def _overall(method: str, row: Sequence[Standing]) -> Overall:
+    errors = [one.error for one in row if one.error is not None]
+    error = math.hypot(*errors) / len(row) if len(errors) == len(row) else None
+    return Overall(method, statistics.fmean(one.accuracy for one in row), error)
 
 
 def described(found: Sequence[Standing], protocol: Mapping[str, Any]) -> dict[str, Any]:

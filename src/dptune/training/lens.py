@@ -137,7 +137,7 @@ class CentredLens:
         return rows
 
 
-def carried(layer: Floats, before: Lens | CentredLens | None, after: Lens | CentredLens | None) -> Floats:
+def carried(layer: Floats, before: Lens | CentredLens | None, after: Lens | CentredLens | None) -> Array:
     """The weights that do through one lens what these do through another, up to the lengths that lenses change.
 
     Args:
@@ -146,7 +146,7 @@ def carried(layer: Floats, before: Lens | CentredLens | None, after: Lens | Cent
         after: The lens that records are looked at through now.
 
     Returns:
-        Weights and biases of the same shape.
+        Weights and biases of the same shape, in doubles.
 
     Example:
         >>> import numpy as np
@@ -161,7 +161,7 @@ def carried(layer: Floats, before: Lens | CentredLens | None, after: Lens | Cent
     with np.errstate(all="ignore"):  # weights of a diverged run
         inner = matrix @ weights[:-1]
         found = np.linalg.lstsq(back, inner, rcond=None)[0]
-        return np.vstack([found, weights[-1:] + (other - middle) @ inner]).astype(np.float32)
+        return np.vstack([found, weights[-1:] + (other - middle) @ inner])
 
 
 def _product(matrix: Floats, rows: Floats) -> Floats:

@@ -171,7 +171,8 @@ def parameters_of(model: Any, lens: Lens | CentredLens | None = None) -> Floats:
         shape = described.features + 1, (*described.hidden, described.classes)[0]
         count = math.prod(shape)
         first = carried(flat[:count].reshape(shape), model.lens, lens)
-        return np.concatenate([first.reshape(-1), flat[count:]]).astype(flat.dtype)
+        with np.errstate(all="ignore"):  # weights of a diverged run
+            return np.concatenate([first.reshape(-1), flat[count:]]).astype(flat.dtype)
     if not is_module(model):
         raise InvalidInput(f"A DP-SGD run continues from a model that one returned; got {type(model).__name__}.")
     from dptune.training.torch_models import flat_parameters  # noqa: PLC0415 - optional dependency
